@@ -10,18 +10,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.plan_tables import errors_table, rendered
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.brokers import reach
-from susurrus.agents.pipelines import tables_of
+from susurrus.agents.pipelines import pipeline_of, tables_of
 from susurrus.agents.planning import plot as drawing
 from susurrus.agents.planning.as_json import as_json as document
 from susurrus.agents.planning.law import Law
-from susurrus.agents.planning.other_kinds import kind_errors
 from susurrus.agents.planning.plan import make_plan
 from susurrus.agents.planning.sample import read_file, read_topic
 from susurrus.agents.planning.sources import NoData, OfLaw, OfSample, Source, in_grid_units
 from susurrus.agents.planning.variants import Configuration
 from susurrus.agents.planning.variants import what_if as variants_of
+from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.registry import STRATEGIES, strategy_named
 
@@ -98,16 +99,15 @@ def plan(
     if len(chosen) > 1:
         raise ConfigurationError(f"{chosen[0]}: there is {chosen[1]}, too; give one of them")
     _without_meaning(context, chosen)
-
-    if not isinstance(settings, HistogramSettings):
+    if (expected := pipeline_of(settings).expected_errors()) is not None:
         if chosen or what_if or plot:
             raise ConfigurationError(
                 f'pipeline.kind = "{settings.kind}": plan shows its standard errors only, from the configuration; leave '
                 f"{', '.join(chosen or ['--what-if', '--plot'])} out. docs/plan.md says what measures more"
             )
-        _other_kind(settings, as_json)
+        _show(settings, expected, as_json)
         return
-
+    histogram = HistogramSettings.of(settings)
     beside = config or sql
     configuration = Configuration(tables_of(config, sql=sql), Path() if beside is None else beside.parent)
     variants = variants_of(what_if or [])
@@ -117,7 +117,7 @@ def plan(
         source: Source = NoData()
         if sample is not None or raw_records is not None:
             source = _sample_of(
-                settings,
+                histogram,
                 sample,
                 raw_records,
                 shown,
@@ -200,13 +200,12 @@ def _law_of(**of: Any) -> Source:
     return OfLaw(make)
 
 
-def _other_kind(settings: Any, as_json: bool) -> None:
-    found = kind_errors(settings)
+def _show(settings: Settings, found: ExpectedErrors, as_json: bool) -> None:
     if not as_json:
-        out().print(errors_table(found))
+        out().print(errors_table(settings.kind, found))
         return
     rows = [{"what": what, "values": values, "std_error_over_theta": error} for what, values, error in found.rows]
-    document = {"schema": 1, "kind": found.kind, "bound": found.bound, "note": found.note, "std_errors": rows}
+    document = {"schema": 1, "kind": settings.kind, "bound": found.bound, "note": found.note, "std_errors": rows}
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 

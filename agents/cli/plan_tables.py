@@ -10,10 +10,10 @@ from rich.text import Text
 
 from susurrus.agents.operations.drawing import GREY, number
 from susurrus.agents.operations.panels import framed
-from susurrus.agents.planning.other_kinds import KindErrors
 from susurrus.agents.planning.outcome import Outcome, Spread, StrategyForecast
 from susurrus.agents.planning.plan import CLEAR, Plan, Variant
 from susurrus.agents.planning.volumes import USER_BYTES, Volumes
+from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.types.durations import format_duration
 from susurrus.topics.records.reason import Reason
 
@@ -286,13 +286,13 @@ def _variant_cells(each: Variant, name: str, known: bool, clamps: bool) -> list[
     return cells
 
 
-def errors_table(found: KindErrors) -> Group:
-    """The standard errors of a stream or of local reports."""
+def errors_table(kind: str, found: ExpectedErrors) -> Group:
+    """The standard errors that a kind has formulas for."""
     table = _table("published number", "values", "error / theta", "at theta = bound", "at bound / 10")
     for what, values, error in found.rows:
         table.add_row(what, f"{values:,}", number(error), number(error * found.bound), number(error * found.bound / 10))
     return Group(
-        Text.assemble("Standard errors of kind ", (found.kind, "bold"), ", from the configuration alone"),
+        Text.assemble("Standard errors of kind ", (kind, "bold"), ", from the configuration alone"),
         table,
         _note(
             f"Theta is the clipping threshold that the pipeline finds, at most the bound of {found.bound:g}. "

@@ -17,6 +17,7 @@ from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
+from susurrus.agents.histogram.new_beginning import HistogramBeginning
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.releases import ReleaseReader
@@ -27,6 +28,8 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import settings_of
 from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
+from susurrus.agents.runtime.initial_offsets import Origin
+from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.types.durations import format_duration
@@ -208,6 +211,10 @@ class Histogram(Pipeline[HistogramSettings]):
         first = facts.now if facts.first_window is None else facts.first_window
         start = self.settings.calendar.window_start(self.settings.calendar.window_at(first))
         return (*super().start_over(facts), f'first_window = "{format_time(start)}"  # or an earlier start of a window')
+
+    def new_beginning(self, first_window: FirstWindow, origin: Origin | None) -> NewBeginning:
+        """new_beginning.py."""
+        return HistogramBeginning(self.settings, self.per_window(), first_window, origin)
 
     def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
         """What the topic of progress says."""

@@ -56,7 +56,8 @@ class TopicCheck:
         return ": ".join(filter(None, (f"{self.state:<8} {self.topic}{self.note}", self.problem, self.advice)))
 
 
-def _partitions(settings: Settings, spec: TopicSpec, raw: int) -> int:
+def partitions_of(settings: Settings, spec: TopicSpec, raw: int) -> int:
+    """How many partitions the configuration gives a topic. raw: how many the raw topic has."""
     by_user, bounded = settings.topics.by_user_partitions, settings.topics.bounded_partitions
     return {"raw": raw, "by-user": by_user, "bounded": bounded}.get(spec.partitions, 1)
 
@@ -140,7 +141,7 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
     missing = []
     for name, spec in wanted.items():
         existing = metadata.topics.get(name)
-        partitions = _partitions(settings, spec, raw)
+        partitions = partitions_of(settings, spec, raw)
         if existing is None:
             config = _config(settings, spec, replication)
             if spec is LEDGER:
@@ -227,7 +228,7 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
 
     checks = [check(shared, 1, False, partial(_charges_config, settings))]
     for name, spec in wanted.items():
-        partitions = _partitions(settings, spec, raw)
+        partitions = partitions_of(settings, spec, raw)
         checks.append(check(name, partitions, spec.partitions == "raw", partial(_config, settings, spec)))
     return checks
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from susurrus.agents.config import warnings
 from susurrus.agents.local.collect import Collect
+from susurrus.agents.local.expected_errors import expected_errors
 from susurrus.agents.local.explanation import findings
 from susurrus.agents.local.releases import local_releases
 from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Finding, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
 from susurrus.agents.runtime.rows import Source, Start
@@ -55,6 +57,10 @@ class Local(Pipeline[LocalSettings]):
         """Warns of epsilon, and of what the reports of one device cost together."""
         epsilon = self.settings.local.epsilon
         return [*warnings.of_epsilon("local.epsilon", epsilon), *warnings.of_units("local", "report", epsilon)]
+
+    def expected_errors(self) -> ExpectedErrors:
+        """expected_errors.py."""
+        return expected_errors(self.settings.local)
 
     def receipt(self) -> receipt.Receipt:
         """Per report."""

@@ -20,17 +20,17 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.histogram.public_progress import read_progress
-from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.requests import deliver, group_of, is_fenced, no_topic
+from susurrus.agents.kafka.topics import partitions_of
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.budget import budget_of, charge_of, spend_of
 from susurrus.agents.runtime.initial_offsets import Origin, check_start, raw_offsets
+from susurrus.agents.runtime.new_beginning import FirstWindow
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
@@ -39,7 +39,7 @@ from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.progress import Progress
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.spec import LEDGER, PROGRESS
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,6 @@ _AT_ONCE = 8
 """Producers that are initialised at the same time."""
 _POINTS = "new-epoch"
 """The name of its crash points (agents/runtime/crash_points.py), for tests."""
-
-FirstWindow = Literal["next", "current"] | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +85,7 @@ class Plan:
 
 
 class NewEpoch:
-    """One run of the command. Raises Refusal for kinds without charged epochs, and where topics are missing."""
+    """One run of the command. Raises Refusal for pipelines without charged epochs, and where topics are missing."""
 
     def __init__(
         self,
@@ -97,25 +95,14 @@ class NewEpoch:
         first_window: FirstWindow = "next",
         origin: Origin | None = None,
     ) -> None:
-        if not isinstance(services, HistogramServices):
-            raise Refusal(
-                f'pipeline.kind="{services.settings.pipeline.kind}": only histograms have epochs that are charged: '
-                f"{pipeline.way_out}"
-            )
+        self._begins = pipeline.new_beginning(first_window, origin)
         settings = services.settings
         if settings.kafka.embedded:
             raise ConfigurationError("kafka.embedded=true: the embedded broker cannot fence; use a real one")
-        if isinstance(origin, int) and settings.clock.chosen.forgeable:
-            raise ConfigurationError(
-                f'--from {format_time(origin)}: producers choose the stamps with clock.kind="{settings.clock.kind}", so '
-                'one forged stamp could decide which records of all producers count; use "latest" or "earliest"'
-            )
         self._stages = pipeline.stages
         self._services = services
         self._settings = settings
         self._clients = services.clients
-        self._calendar = services.calendar
-        self._first_window, self._origin = first_window, origin
 
     # ---- the plan ----------------------------------------------------------------------------------------------------
 
@@ -127,13 +114,13 @@ class NewEpoch:
         ledger, settings = self._services.ledger, self._settings
         ledger.refresh()
         published = self._published()
-        first_window, origin = self._beginning(now, max(published, default=None))
+        first_window, origin = self._begins.at(now, max(published, default=None))
         check_start(settings, self._clients, now=now, first_window=first_window)
         records = ledger.records()
         before = records.get("epoch")
         number = before.number if isinstance(before, codec.Epoch) else 0
         number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
-        guarantee: Guarantee = self._services.strategy.guarantee
+        guarantee = self._begins.guarantee
         charged = ledger.charges.read(complete=True)
         known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.pipeline.name}
         forgotten = tuple(
@@ -184,60 +171,26 @@ class NewEpoch:
 
     def _check_topics(self) -> None:
         settings, clients = self._settings, self._clients
-        wanted = {"by-user": settings.topics.by_user_partitions, "bounded": settings.topics.bounded_partitions}
-        names = ["ledger", "progress", "by-user", "bounded", *(stage.changelog for stage in self._stages)]
-        if self._services.published_keys is not None:
-            names.append("published-keys")
-        for name in names:
-            topic = settings.topic(name)
+        between = {stage.input_topic for stage in self._stages if stage.purge}
+        wanted = {
+            topic: partitions_of(settings, spec, raw=0)
+            for spec in settings.topic_specs
+            if (topic := settings.topic(spec.name)) in between
+        }
+        known = (self._services.ledger.topic, settings.topic(PROGRESS.name), self._services.ledger.charges.topic)
+        for topic in (*known, *self._internal()):
             found = clients.partitions(topic)
             if not found:
                 raise no_topic(topic)
-            if found != wanted.get(name, found):
+            if found != wanted.get(topic, found):
                 raise Refusal(
-                    f"topic={topic} has partitions={found}, the configuration says {wanted[name]}: change [topics] back"
+                    f"topic={topic} has partitions={found}, the configuration says {wanted[topic]}: change [topics] back"
                 )
-        if not clients.partitions(self._services.ledger.charges.topic):
-            raise no_topic(self._services.ledger.charges.topic)
-
-    def _beginning(self, now: int, newest: int | None) -> tuple[int, Origin]:
-        """(first window, first record). newest: the last window of which anything was published."""
-        calendar, clock = self._calendar, self._settings.clock
-        live = clock.chosen.live
-        wanted = self._first_window
-        if isinstance(wanted, int):
-            first: int = calendar.window_start(calendar.window_at(wanted))
-            if first != wanted:
-                raise ConfigurationError(
-                    f"--first-window {format_time(wanted)}: is not the start of a window; use {format_time(first)}"
-                )
-        else:
-            current: int = calendar.window_start(calendar.window_at(now))
-            following = current + calendar.window
-            if not live:
-                current = newest if newest is not None else self._settings.start.first_window or 0
-                following = current if newest is None else newest + calendar.window
-            elif newest is not None:
-                following = max(following, newest + calendar.window)
-            first = following if wanted == "next" else current
-        if clock.until is not None and first >= clock.until:
-            raise ConfigurationError(
-                f"--first-window: nothing of the archive is left, the last published window begins at {format_time(newest or 0)}; "
-                "name a window before clock.until"
-            )
-        if self._origin is not None:
-            return first, self._origin
-        if not live:
-            return first, self._settings.start.from_
-        if first > now:
-            return first, "latest"
-        # The stamp of one producer must not decide where the records of all begin.
-        return first, "earliest" if clock.chosen.forgeable else first - self._settings.max_future
 
     def _published(self) -> dict[int, dict[int, Progress]]:
         """Window start in ms -> number of the epoch -> the newest trigger that any partition has published."""
         found: dict[int, dict[int, Progress]] = {}
-        for _, said in read_progress(self._clients, self._settings.topic("progress")):
+        for said in self._begins.announced(self._clients):
             epochs = found.setdefault(said.window, {})
             if said.epoch_number not in epochs or epochs[said.epoch_number].trigger < said.trigger:
                 epochs[said.epoch_number] = said
@@ -353,12 +306,18 @@ class NewEpoch:
 
     def _ends(self) -> dict[str, dict[int, int]]:
         """Where the topics of the stages' state and of what they hand to each other end, by full name and partition."""
-        settings, clients = self._settings, self._clients
-        names = [settings.topic(stage.changelog) for stage in self._stages]
-        names += [stage.input_topic for stage in self._stages if stage.purge]
-        if self._services.published_keys is not None:
-            names.append(settings.topic("published-keys"))
+        clients = self._clients
         return {
             name: {partition: clients.watermarks(name, partition)[1] for partition in range(clients.partitions(name))}
-            for name in names
+            for name in self._internal()
         }
+
+    def _internal(self) -> tuple[str, ...]:
+        """The topics of the stages' state and of what they hand to each other, by full name."""
+        settings = self._settings
+        handed = (
+            settings.topic(spec.name)
+            for spec in settings.topic_specs
+            if spec.readers != "public" and spec.retention == "forever" and spec is not LEDGER
+        )
+        return tuple(dict.fromkeys([*(settings.topic(stage.changelog) for stage in self._stages), *handed]))

@@ -19,14 +19,17 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import TopicCheck, check_topics
+from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
+from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.ledger import Ledger
+from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.receipt import Receipt
 from susurrus.topics.records.fields import Path
@@ -147,6 +150,11 @@ class Pipeline(ABC, Generic[S]):
         """
         return []
 
+    def expected_errors(self) -> ExpectedErrors | None:
+        """Standard errors before anything runs; None where the mechanism has no formula for them. Raises ConfigurationError as
+        `guarantee`."""
+        return None
+
     def summary(self) -> Iterator[tuple[str, str]]:
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
         return iter(())
@@ -189,6 +197,13 @@ class Pipeline(ABC, Generic[S]):
     def start_over(self, facts: Facts) -> tuple[str, ...]:
         """The lines of TOML with which a new pipeline reads what this one's start has left out."""
         return ("[pipeline]", f'name = "{self.settings.pipeline.name}-2"', "[start]", 'from = "earliest"')
+
+    def new_beginning(self, first_window: FirstWindow, origin: Origin | None) -> NewBeginning:
+        """Where a new epoch begins. Raises Refusal for a kind without windows that are charged."""
+        raise Refusal(
+            f'pipeline.kind="{self.settings.kind}": its promise is not about windows, so there are no epochs that are charged: '
+            f"{self.way_out}"
+        )
 
     def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
         """The newest release of an epoch, where the kind announces its releases in a public topic."""

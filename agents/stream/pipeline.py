@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from susurrus.agents.config import warnings
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Finding, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
 from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.stream.expected_errors import expected_errors
 from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
 from susurrus.agents.stream.releases import stream_releases
@@ -61,6 +63,10 @@ class Stream(Pipeline[StreamSettings]):
             *warnings.of_delta("stream.delta", promise.delta, users),
             *warnings.of_units("stream", "value", promise.epsilon),
         ]
+
+    def expected_errors(self) -> ExpectedErrors:
+        """expected_errors.py."""
+        return expected_errors(self.settings.stream)
 
     def receipt(self) -> receipt.Receipt:
         """Per event."""

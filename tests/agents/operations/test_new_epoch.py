@@ -12,15 +12,14 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli.ledger import plan_lines
 from susurrus.agents.cli.main import app
-from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram import new_beginning
 from susurrus.agents.operations import new_epoch as module
-from susurrus.agents.operations.new_epoch import FirstWindow, NewEpoch, Plan
+from susurrus.agents.operations.new_epoch import NewEpoch, Plan
 from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.runtime.new_beginning import FirstWindow
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.accounting import delta_gaussian
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal
-from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import charges, ledger
 from susurrus.topics.progress import Progress
 from tests.agents.released import DAY, EPOCHS, WINDOW, settings
@@ -102,19 +101,17 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
             "settings": configured,
             "clients": clients or Clients(),
             "ledger": SimpleNamespace(
-                refresh=lambda **_: None, records=lambda: records, charges=SimpleNamespace(topic="c", read=read)
+                topic="ledger",
+                refresh=lambda **_: None,
+                records=lambda: records,
+                charges=SimpleNamespace(topic="c", read=read),
             ),
             "calendar": configured.calendar,
             "config_digest": bytes(32),
             "secret": b"",
         }
-        services: Services = (
-            HistogramServices(**common, strategy=build_strategy(configured.plan()))
-            if isinstance(configured, HistogramSettings)
-            else Services(**common)
-        )
-        monkeypatch.setattr(module, "read_progress", lambda clients, topic: enumerate(log))
-        return NewEpoch(pipeline_of(configured), services, first_window=first_window, origin=origin)
+        monkeypatch.setattr(new_beginning, "read_progress", lambda clients, topic: enumerate(log))
+        return NewEpoch(pipeline_of(configured), Services(**common), first_window=first_window, origin=origin)
 
     return work
 
@@ -288,7 +285,7 @@ def test_what_cannot_be_is_refused_with_the_reason(work: Any) -> None:
     with pytest.raises(Refusal, match=r"bounded has partitions=3, the configuration says 4: change \[topics\] back"):
         work([], clients=Clients(partitions={"bounded": 3})).plan(NOW)
     stream = {"pipeline": {"name": "p", "kind": "stream"}, "stream": {"bound": 1.0, "epsilon": 1.0}, "privacy": None}
-    with pytest.raises(Refusal, match="only histograms have epochs that are charged"):
+    with pytest.raises(Refusal, match="there are no epochs that are charged"):
         work([], **{**stream, "window": {}, "input": {"topic": "raw"}, "clock": {}})
     with pytest.raises(ConfigurationError, match=r"kafka\.embedded"):
         work([], kafka={"bootstrap_servers": "localhost:1", "embedded": True})

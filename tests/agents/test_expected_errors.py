@@ -3,14 +3,21 @@
 import numpy as np
 import pytest
 
-from susurrus.agents.pipelines import settings_from
-from susurrus.agents.planning.other_kinds import kind_errors, range_error
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.pipelines import pipeline_of, settings_from
+from susurrus.agents.runtime.expected_errors import ExpectedErrors
+from susurrus.agents.stream.expected_errors import range_error
 from susurrus.mechanisms.local.hybrid import Hybrid, hybrid_alpha
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.pak import tree_noise
 from tests.agents.planning.settings import settings
+
+
+def errors_of(settings: Settings) -> ExpectedErrors:
+    found = pipeline_of(settings).expected_errors()
+    assert found is not None
+    return found
 
 
 def stream(**of):
@@ -38,18 +45,18 @@ def test_a_range_of_a_stream_is_as_noisy_as_trees_that_are_drawn():
 
 
 def test_a_streams_errors_grow_with_the_range_and_shrink_with_epsilon():
-    found = kind_errors(stream())
+    found = errors_of(stream())
     lengths, errors = zip(*((values, error) for _, values, error in found.rows), strict=True)
     assert lengths[-1] == 4096
     assert list(errors) == sorted(errors)
     assert found.bound == 100
-    assert kind_errors(stream(epsilon=1.0, smoothing=0)).rows[-1][2] < kind_errors(stream(smoothing=0)).rows[-1][2]
+    assert errors_of(stream(epsilon=1.0, smoothing=0)).rows[-1][2] < errors_of(stream(smoothing=0)).rows[-1][2]
 
 
 @pytest.mark.statistical
 def test_a_running_sum_of_pak_is_as_noisy_as_its_tree():
     settings_ = stream(method="pak", epsilon=1.0, holdout=65_536, horizon=67_536)
-    found = {what: (values, error) for what, values, error in kind_errors(settings_).rows}
+    found = {what: (values, error) for what, values, error in errors_of(settings_).rows}
     values, error = found["a running sum, up to"]
     noise = NoiseSource(b"planning" * 4, epoch=b"e", config=b"c", pipeline="p").window(0)
     levels, epsilon, theta = 11, 1.0, 1000  # 2,000 leaves
@@ -61,7 +68,7 @@ def test_a_running_sum_of_pak_is_as_noisy_as_its_tree():
 @pytest.mark.statistical
 def test_a_mean_of_reports_is_as_noisy_as_reports_that_are_perturbed():
     tables = {"pipeline": {"name": "l", "kind": "local"}, "local": {"bound": 20.0, "epsilon": 1.0}}
-    found = kind_errors(settings_from(tables, environ={}))
+    found = errors_of(settings_from(tables, environ={}))
     (_, reports, error), *_ = found.rows
     perturber = Hybrid(1.0, hybrid_alpha(1.0))
     rng = np.random.default_rng(0)
@@ -76,6 +83,5 @@ def test_a_mean_of_reports_is_as_noisy_as_reports_that_are_perturbed():
     assert error == pytest.approx(worst, rel=0.03)
 
 
-def test_a_histogram_is_no_other_kind():
-    with pytest.raises(ConfigurationError, match="has no forecast"):
-        kind_errors(settings())
+def test_a_histogram_has_no_formula_and_is_simulated():
+    assert pipeline_of(settings()).expected_errors() is None
