@@ -75,7 +75,7 @@ lint: $(INSTALLED)  ## ruff's rules, and clippy's for Rust
 	$(call EACH_CRATE,cargo clippy --quiet --locked --release -- -D warnings)
 
 types: $(INSTALLED)  ## mypy, strict
-	$(BIN)/mypy --strict $(addprefix -p susurrus.,$(PACKAGES))
+	$(BIN)/mypy --strict $(addprefix -p susurrus.,$(PACKAGES)) -p susurrus.releases
 	$(BIN)/mypy --strict --explicit-package-bases $(CHECKED_TOO)
 
 imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are schemas

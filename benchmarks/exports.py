@@ -32,7 +32,7 @@ from benchmarks.workers import new_name
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings
-from susurrus.agents.releases import releases
+from susurrus.releases import releases
 from susurrus.topics import histogram, progress
 
 WINDOW = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -1,4 +1,4 @@
-"""One distribution, three packages: what pyproject.toml lists is what the folders hold; and the crates of the compiled loops."""
+"""One distribution: the packages that pyproject.toml lists are what the folders hold; and the crates of the compiled loops."""
 
 import tomllib
 from pathlib import Path
@@ -23,7 +23,10 @@ def files(package: str) -> set[Path]:
 
 
 def name_of(folder: Path) -> str:
-    return ".".join(["susurrus", *folder.relative_to(ROOT).parts])
+    """Of a package: as package-dir says, else by its place."""
+    path = folder.relative_to(ROOT)
+    renamed = {where: name for name, where in SETUPTOOLS["package-dir"].items()}
+    return renamed.get(path.as_posix(), ".".join(["susurrus", *path.parts]))
 
 
 def folders(package: str) -> set[str]:

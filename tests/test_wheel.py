@@ -119,7 +119,7 @@ def sources(*, rust: bool = False) -> Iterator[str]:
         for file in (ROOT / package).rglob("*"):
             made = {"__pycache__", "target"} & set(file.parts) or file.name.startswith("_compiled.")
             if file.is_file() and not made and ("rust" in file.parts) == rust:
-                yield f"susurrus/{file.relative_to(ROOT)}"
+                yield f"susurrus/{file.relative_to(ROOT)}".replace("/agents/releases/", "/releases/")
 
 
 def test_the_wheel_has_every_file_of_the_packages_and_no_other(built: dict[str, Path]) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException, Message
 
+from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
@@ -37,7 +38,6 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)
 
-NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
 """The way out of lost state."""
 
 _RETRY_SECONDS = 2.0

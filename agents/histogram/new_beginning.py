@@ -13,6 +13,8 @@ from susurrus.topics.progress import Progress
 from susurrus.topics.spec import PROGRESS
 from susurrus.topics.wire.timestamps import format_time
 
+NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
+
 
 class HistogramBeginning(NewBeginning):
     """Raises ConfigurationError for a first record that one producer could choose for all."""

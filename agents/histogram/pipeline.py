@@ -13,16 +13,11 @@ from confluent_kafka.admin import AdminClient
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.expressions.computation import expression_names, paths_of
-from susurrus.agents.histogram.bound import Bound
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
-from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys, PublishedKeysReader
-from susurrus.agents.histogram.new_beginning import HistogramBeginning
+from susurrus.agents.histogram.new_beginning import NEW_EPOCH, HistogramBeginning
 from susurrus.agents.histogram.public_progress import PublicProgress
-from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.releases import ReleaseReader
-from susurrus.agents.histogram.route import Route
-from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import settings_of
@@ -32,6 +27,7 @@ from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
 from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.runtime.services import Services
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.guarantee import Guarantee
@@ -64,6 +60,11 @@ class Histogram(Pipeline[HistogramSettings]):
     @property
     def stages(self) -> tuple[StageSpec, ...]:
         """route on every raw partition, bound by user, release by key."""
+        # Who reads results, or asks what a pipeline promises, loads no stage.
+        from susurrus.agents.histogram.bound import Bound
+        from susurrus.agents.histogram.release import Release
+        from susurrus.agents.histogram.route import Route
+
         topic = self.settings.topic
         return (
             StageSpec("route", self.settings.input.topic, "route-changelog", Route, purge=False),
@@ -86,8 +87,14 @@ class Histogram(Pipeline[HistogramSettings]):
         both = super().digest() + self.settings.plan().digest()
         return hashlib.blake2b(both, digest_size=32, person=b"susurrus-digest").digest()
 
-    def services(self) -> HistogramServices:
-        """What the tasks of every kind share, and the strategy."""
+    def services(self) -> Services[HistogramSettings]:
+        """What the tasks of every kind share, and the strategy: `HistogramServices`."""
+        from susurrus.agents.histogram.feedback import (  # for the stages only, as above
+            PublishedKeys,
+            PublishedKeysReader,
+        )
+        from susurrus.agents.histogram.services import HistogramServices
+
         settings, strategy = self.settings, self.strategy
         common = super().services()
         published_keys = reader = None

@@ -6,11 +6,9 @@ client ──▶ reports ──collect──▶ report-totals ──server──
 from collections.abc import Iterator
 
 from susurrus.agents.config import warnings
-from susurrus.agents.local.collect import Collect
 from susurrus.agents.local.expected_errors import expected_errors
 from susurrus.agents.local.explanation import findings
 from susurrus.agents.local.releases import local_releases
-from susurrus.agents.local.server import Server
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Finding, Outcome
@@ -40,6 +38,10 @@ class Local(Pipeline[LocalSettings]):
     @property
     def stages(self) -> tuple[StageSpec, ...]:
         """collect on every partition of reports, server on the one partition of report-totals."""
+        # Who reads results, or asks what a pipeline promises, loads no stage.
+        from susurrus.agents.local.collect import Collect
+        from susurrus.agents.local.server import Server
+
         topic = self.settings.topic
         return (
             StageSpec("collect", topic("reports"), "collect-changelog", Collect, purge=False),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Generic
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
@@ -27,13 +27,15 @@ from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.publisher import Publisher
 from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.runtime.stage import Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.receipt import Receipt
 from susurrus.topics.records.fields import Path
 from susurrus.topics.spec import TopicSpec
+
+if TYPE_CHECKING:  # who reads results, or asks what a pipeline promises, loads no stage
+    from susurrus.agents.runtime.stage import Stage
 
 
 def no_windows(kind: str, window: WindowStart | None, final: bool) -> None:
@@ -52,7 +54,7 @@ class StageSpec:
     name: str
     input_topic: str
     changelog: str
-    stage: type[Stage]
+    stage: "type[Stage]"
     """The class, whose objects are made from the services of its own kind of pipeline."""
     purge: bool
 
@@ -218,7 +220,7 @@ class Pipeline(ABC, Generic[S]):
         return list(map(str, self.topic_checks(admin)))
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
-        """What is published, release by release: agents/releases.py. window, final: as `releases` there.
+        """What is published, release by release: agents/releases/. window, final: as `releases` there.
 
         Raises ConfigurationError where a topic is missing, the kind has no windows, or no reader of its own.
         """

@@ -13,7 +13,6 @@ from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
 from susurrus.agents.stream.releases import stream_releases
 from susurrus.agents.stream.settings import StreamSettings
-from susurrus.agents.stream.stage import Stream as Stage
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.records.fields import Path, parse_paths
@@ -36,6 +35,9 @@ class Stream(Pipeline[StreamSettings]):
     @property
     def stages(self) -> tuple[StageSpec, ...]:
         """One, on every raw partition."""
+        # Who reads results, or asks what a pipeline promises, loads no stage.
+        from susurrus.agents.stream.stage import Stream as Stage
+
         return (StageSpec("stream", self.settings.input.topic, "stream-changelog", Stage, purge=False),)
 
     @property

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.feedback import NEW_EPOCH, PublishedKeys
+from susurrus.agents.histogram.feedback import PublishedKeys
+from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Record

@@ -1,6 +1,8 @@
 """Reading in three lines: every kind of pipeline, from the file that runs it, on a real broker."""
 
 import math
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -11,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents import releases as module
+from susurrus import releases as module
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.pipelines import settings_from
-from susurrus.agents.releases import LocalRelease, StreamRelease, releases
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.releases import LocalRelease, StreamRelease, releases
 from susurrus.topics import estimate, histogram, private_stream
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.timestamps import format_time
@@ -302,3 +304,23 @@ class TestTrouble:
         }
         with pytest.raises(SusurrusError, match=r"susurrus\.nobody\.histogram"):
             releases(settings_from(data, environ={}))
+
+
+def test_the_reader_is_imported_by_a_short_name_and_loads_no_stage() -> None:
+    code = "import sys, susurrus.releases; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "susurrus.agents.histogram.releases" in loaded
+    assert not {"faust", "aiokafka", "rocksdict", "duckdb", "typer"} & loaded
+    stages = {
+        "histogram.route",
+        "histogram.bound",
+        "histogram.release",
+        "stream.stage",
+        "local.collect",
+        "local.server",
+    }
+    assert (
+        not {f"susurrus.agents.{name}" for name in (*stages, "runtime.stage", "runtime.store", "runtime.task")} & loaded
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.agents.releases import releases
+from susurrus.releases import releases
 from tests.docs.test_docs import ROOT, blocks
 from tests.recipes.conftest import PAGE, Published, check_shown
 

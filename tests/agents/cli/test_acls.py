@@ -24,7 +24,7 @@ from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.access import Right, rights_of
 from susurrus.agents.pipelines import settings_from
-from susurrus.agents.releases import releases
+from susurrus.releases import releases
 from tests.agents.dashboard.published import dashboard
 from tests.broker import wait_for
 from tests.guarded import Guarded

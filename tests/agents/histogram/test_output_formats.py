@@ -13,7 +13,7 @@ import pytest
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, reader_of
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.agents.releases import releases
+from susurrus.releases import releases
 from susurrus.topics import histogram, receipt
 from tests.broker import Broker, wait_for
 from tests.chaos.conftest import archive

@@ -87,7 +87,9 @@ class TestLevel:
     def test_known_levels(self) -> None:
         """Of a hundred triggers, in users who bring a key once and have no other: by the share of mu^2 that is kept for them."""
         constants = {"triggers": 100, "epsilon": 6.0, "delta": 1e-9, "max_records": 36}
-        levels = [closing(unknown_share=share, filter_weight=0.7, **constants).look.level for share in (0.05, 0.13, 0.4)]
+        levels = [
+            closing(unknown_share=share, filter_weight=0.7, **constants).look.level for share in (0.05, 0.13, 0.4)
+        ]
         assert levels == pytest.approx([35.30, 24.91, 18.72], abs=0.01)
 
 

@@ -1,6 +1,6 @@
 """Read what a pipeline publishes, in three lines:
 
-    from susurrus.agents.releases import releases
+    from susurrus.releases import releases
 
     for release in releases("pipeline.toml"):
         print(release.table())
