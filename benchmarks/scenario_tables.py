@@ -7,7 +7,7 @@ from typing import Any
 
 from tables import large, load, table
 
-ORDER = ("toeplitz", "weighted", "closing, no last look", "closing")
+ORDER = ("toeplitz", "closing, no last look", "closing")
 CLASSES = (
     "all",
     "new, all",
