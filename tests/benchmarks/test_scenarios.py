@@ -216,7 +216,7 @@ def test_the_command_appends_lines_that_become_tables(tmp_path, monkeypatch, cap
     out = tmp_path / "scenarios.jsonl"
     for seeds in ("0,1", "1"):
         arguments = ["--out", str(out), "--only", "nasa,zipf-1.1", "--seeds", seeds, "--users", "2000"]
-        assert scenarios.main([*arguments, "--micro-batches", "8", "--strategies", "closing,toeplitz"]) == 0
+        assert scenarios.main([*arguments, "--micro-batches", "8", "--strategies", "closing;toeplitz"]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(lines) == 12
     assert {line["scenario"] for line in lines} == {"nasa", "zipf-1.1"}
