@@ -15,8 +15,8 @@ class BoundSettings(Section):
 
     max_records_per_user: Positive = 32
     """C: how many records of one user count in one window, the first ones by trigger and position. A higher cap keeps more data
-    and adds more noise. With strategy closing, C is a budget: a record at a window's first trigger costs 1, a later one less. So a user
-    keeps C records or more; `config check` says how many."""
+    and adds more noise. With strategy closing, C is a budget: a record at a window's first trigger costs 1, a later one less. So
+    a user keeps C records or more; `config check` says how many."""
     max_records_per_key: Positive = 1
     """m: records kept per user and key; 1 counts each user at most once per key."""
     max_keys_per_user: Positive | None = None
