@@ -349,7 +349,7 @@ def build(plan: Plan, defect: str) -> Strategy:
         patch("susurrus.mechanisms.histogram.ranked.Selector", broken),
     ):
         strategy = build_strategy(plan)
-    if isinstance(strategy, Closing):
+    if isinstance(strategy, Closing) and strategy.look is not None:
         (audit_closing_defects.no_plus_one if defect == "no plus one" else audit_closing_defects.no_union_bound)(
             strategy
         )

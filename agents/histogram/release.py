@@ -9,6 +9,7 @@ State keys: those of window_keys.py, publication.py and intervals.py.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from susurrus.agents.histogram.barrier import Barrier, Held
@@ -28,6 +29,13 @@ from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
 from susurrus.topics.wire.timestamps import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Why the next interval has no commit yet, in words for the operator."""
+
+    cause: str
 
 
 class Release(IntervalStage[BoundedBlock]):
@@ -118,49 +126,59 @@ class Release(IntervalStage[BoundedBlock]):
         """One commit per closed interval, because every interval has its own public results; two where rows are pooled."""
         self._waiting = ""
         while (ready := self._ready) > self._intervals.closed:
-            interval = Interval(self._intervals.closed + 1)
-            if self._live and now < self._calendar.boundary(interval) + self._pad:
-                self._waiting = f"interval={interval} is published at its boundary + publication_pad"
-                break
-            windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
-            if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
-                interval = min(ready, max(interval, Interval(self._first_interval - 1)))
-            uncharged = next((w for w in windows if not self._is_charged(w)), None)
-            if uncharged is not None:
-                if self.partition != 0:
-                    self._waiting = "waiting for release-0 to charge the window"
+            match self._next(ready, now):
+                case Waits(cause):
+                    self._waiting = cause
                     break
-                if uncharged in self._charges_sent:
-                    # Committed, but some pipeline's open transaction still hides it: a second charge would count twice.
-                    self._waiting = "waiting for the window's charge to appear in the log of charges"
-                    break
-                yield self._charge(uncharged)
-                continue
-            ending = next((w for w in windows if self._calendar.last_interval(w) == interval), None)
-            if self._barrier is not None and ending is not None:
-                held = self._barrier.held or self._barrier.hold(self._last_trigger(ending, interval))
-                if not self._barrier.has_told(interval):
-                    told = self._barrier.tell(held)
-                    yield Commit(*self._claim(), outputs=[told], kind="evidence")
-                    continue
-                self._waiting = self._barrier.wait(held)
-                if self._waiting:
-                    break
-            yield self._close(interval, windows)
+                case commit:
+                    yield commit
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
+
+    def _next(self, ready: Interval, now: int) -> Commit | Waits:
+        """Return what the next interval needs first: its pad, the charge of a window, evidence of the last rows, its end.
+
+        ready: the last interval that may be closed.
+        """
+        interval = Interval(self._intervals.closed + 1)
+        if self._live and now < self._calendar.boundary(interval) + self._pad:
+            return Waits(f"interval={interval} is published at its boundary + publication_pad")
+        windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
+        if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
+            interval = min(ready, max(interval, Interval(self._first_interval - 1)))
+        return self._charge(windows) or self._tell(interval, windows) or self._close(interval, windows)
+
+    def _charge(self, windows: list[WindowIndex]) -> Commit | Waits | None:
+        """Charge a window, before anything of it is published. The order of the log of charges decides what the budget allows."""
+        window = next((w for w in windows if not self._is_charged(w)), None)
+        if window is None:
+            return None
+        if self.partition != 0:
+            return Waits("waiting for release-0 to charge the window")
+        if window in self._charges_sent:
+            # Committed, but some pipeline's open transaction still hides it: a second charge would count twice.
+            return Waits("waiting for the window's charge to appear in the log of charges")
+        output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
+        self._charges_sent.add(window)
+        return Commit(*self._claim(), outputs=[output])
+
+    def _tell(self, interval: Interval, windows: list[WindowIndex]) -> Commit | Waits | None:
+        """Tell the other partitions of a window's last rows where they are calibrated together, and wait for theirs."""
+        window = next((w for w in windows if self._calendar.last_interval(w) == interval), None)
+        if self._barrier is None or window is None:
+            return None
+        held = self._barrier.held or self._barrier.hold(self._last_trigger(window, interval))
+        if not self._barrier.has_told(interval):
+            told = self._barrier.tell(held)
+            return Commit(*self._claim(), outputs=[told], kind="evidence")
+        waits = self._barrier.wait(held)
+        return Waits(waits) if waits else None
 
     def _is_charged(self, window: WindowIndex) -> bool:
         if window not in self._charged and self.services.ledger.is_charged(self._calendar.window_start(window)):
             self._charged.add(window)
             self._charges_sent.discard(window)
         return window in self._charged
-
-    def _charge(self, window: WindowIndex) -> Commit:
-        """Charge a window, before anything of it is published. The order of the log of charges decides what the budget allows."""
-        output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
-        self._charges_sent.add(window)
-        return Commit(*self._claim(), outputs=[output])
 
     def _meta(self, position: Offset) -> dict[str, Any]:
         told = {} if self._barrier is None else self._barrier.to_meta()
