@@ -142,7 +142,6 @@ class Scanner:
         time: tuple[int, TimeUnit] | None,
     ) -> None:
         times = None if time is None else (time[0], time[1] == "iso", *_STAMPS[time[1]])
-        self._timed = time is not None
         self._scan: Any = compiled.Scanner(list(map(list, paths)), list(groups), list(numbers), times).scan
 
     def scan(self, sections: Sequence[Section], start: int, below: int | None = None) -> Scanned:

@@ -7,8 +7,6 @@ import pytest
 
 from susurrus.agents.operations.chart import HEIGHT, Chart, room
 
-NOTHING = np.zeros(4)
-
 
 def body(chart: Chart) -> list[str]:
     """The rows of points from the lowest up, without the axis."""
