@@ -52,6 +52,7 @@ from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.task_context import TaskContext
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics import bounded, by_user, tick
 
@@ -101,18 +102,18 @@ class OnePartition:
         self.task = self._start(self.stage)
 
     def _start(self, stage: type[Release] | type[Bound]) -> PartitionTask:
+        [spec] = [spec for spec in Histogram(self.settings).stages if spec.stage is stage]
         task = PartitionTask(
-            input_topic=self.settings.topic(stage.input),
-            partition=0,
-            stage=stage,
-            stage_name=stage.name,
-            changelog_topic=self.settings.topic(f"{stage.name}-changelog"),
-            services=self.services,
-            metrics=Metrics("p"),
-            open_store=lambda stage, partition: Store(self.directory / f"{stage}-{partition}"),
-            disk=Disk(self.directory, gives_up=lambda reason: None, silence=SECONDS),  # nobody looks while it measures
-            rewind=lambda offset: None,
-            give_up=lambda reason: None,  # the task refuses then
+            TaskContext(
+                spec=spec,
+                partition=0,
+                services=self.services,
+                metrics=Metrics("p"),
+                open_store=lambda: Store(self.directory / f"{stage.name}-0"),
+                disk=Disk(self.directory, gives_up=lambda reason: None, silence=SECONDS),  # nobody looks meanwhile
+                rewind=lambda offset: None,
+                give_up=lambda reason: None,  # the task refuses then
+            )
         )
         task.assigned(1)
         task.start()

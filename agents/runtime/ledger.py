@@ -48,8 +48,13 @@ def _messages(*records: codec.LedgerRecord) -> list[dict[str, Any]]:
 class Member(Protocol):
     """What the ledger needs to know of a task."""
 
-    stage_name: str
-    partition: int
+    @property
+    def stage_name(self) -> str:
+        """The name of the stage that it runs."""
+
+    @property
+    def partition(self) -> int:
+        """The partition of the stage's input."""
 
     def waiting(self) -> bool:
         """A sign of life while waiting; False if the task must stop."""

@@ -12,7 +12,6 @@ States: starting -> running -> (refused | fenced | stopped).
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,11 +20,11 @@ from typing import Literal
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.logs import describe
-from susurrus.agents.runtime.disk import PATIENCE_SECONDS, Disk
+from susurrus.agents.runtime.disk import PATIENCE_SECONDS
 from susurrus.agents.runtime.lacks import lack
-from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import MorePublic, NotYet
 from susurrus.agents.runtime.store import is_corrupt
+from susurrus.agents.runtime.task_context import Life, TaskContext
 from susurrus.agents.runtime.transaction import Fenced
 from susurrus.mechanisms.errors import PrivacyError, Refusal, StoreUnusable
 
@@ -39,25 +38,16 @@ _TRIAL_SECONDS = 30.0
 _DISK_SERIES_SECONDS = 60.0
 """Failures that follow each other within this are one trouble."""
 
+Close = Callable[[bool], None]
 State = Literal["starting", "running", "refused", "fenced", "stopped"]
 
 
 @dataclass(eq=False)
 class Recovery:
-    """The state of one task and its way back after a failure. Changed by the task's thread, read by all.
+    """The state of one task and its way back after a failure. Changed by the task's thread, read by all."""
 
-    mark_alive: called throughout a pause. close: closes producer and store, and deletes what the store holds if True; never raises.
-    give_up: ends the worker, for a reason.
-    """
-
-    stage_name: str
-    partition: int
-    services: Services
-    stopping: threading.Event
-    mark_alive: Callable[[], None]
-    close: Callable[[bool], None]
-    give_up: Callable[[str], None]
-    disk: Disk
+    context: TaskContext
+    life: Life
     phase: State = field(default="starting", init=False)
     """The state of the thread; ``state`` is what status shows."""
     refusal: str = field(default="", init=False)
@@ -73,11 +63,6 @@ class Recovery:
     """Times of the first and the last of a series."""
     _public: object = field(default=None, init=False)
     """The evidence of the last start that found more public than the state knew."""
-
-    @property
-    def name(self) -> str:
-        """The task's name in log lines."""
-        return f"{self.stage_name}-{self.partition}"
 
     @property
     def state(self) -> State:
@@ -119,8 +104,8 @@ class Recovery:
     def committed(self) -> None:
         """The task has committed, so it really runs: withdraw the refusal, if there is one. Not on a disk that the worker gives up:
         what is committed then is in memory only."""
-        if self.refusal and not self.disk.trouble:
-            log.info("%s goes on after it had refused", self.name)
+        if self.refusal and not self.context.disk.trouble:
+            log.info("%s goes on after it had refused", self.context.name)
             self._withdraw_refusal()
 
     def ended(self) -> None:
@@ -131,103 +116,109 @@ class Recovery:
     def pause(self, seconds: float | None = None) -> None:
         """Between two attempts, which are signs of life: Kafka may be away for longer than the watchdog waits."""
         end = time.monotonic() + (_RETRY_SECONDS if seconds is None else seconds)
-        while not self.stopping.is_set():
-            self.mark_alive()
+        while not self.life.stopping.is_set():
+            self.life.mark_alive()
             if (left := end - time.monotonic()) <= 0:
                 return
-            self.stopping.wait(min(left, _RETRY_SECONDS))
+            self.life.stopping.wait(min(left, _RETRY_SECONDS))
 
     # ---- the task has failed -----------------------------------------------------------------------------------------
 
-    def after(self, error: Exception | KafkaError) -> bool:
-        """Whether to start again, once this returns: what the last attempt held is closed by then, and the pause is over."""
+    def after(self, error: Exception | KafkaError, close: Close) -> bool:
+        """Whether to start again, once this returns: what the last attempt held is closed by then, and the pause is over.
+
+        close: closes what the task holds, and deletes what the store holds if True; never raises. It is not kept: it refers to the
+        task, and a worker hardly ever runs the collector that would find a cycle.
+        """
         if isinstance(error, (Refusal, PrivacyError)):
-            return self._refused(error)
+            return self._refused(error, close)
         if isinstance(error, MorePublic):
             before, self._public = self._public, error.evidence
             if error.evidence == before:
-                return self._refused(Refusal(error.refusal))
+                return self._refused(Refusal(error.refusal), close)
         if isinstance(error, NotYet):
-            log.warning("%s waits: %s", self.name, str(error))
-            return self._start_again(str(error))
+            log.warning("%s waits: %s", self.context.name, str(error))
+            return self._start_again(str(error), close)
         if isinstance(error, Fenced):
             self._set("fenced", "another owner has this partition")
-            log.info("%s: another worker has taken this partition over", self.name)
+            log.info("%s: another worker has taken this partition over", self.context.name)
             return False
-        if self.stopping.is_set():
+        if self.life.stopping.is_set():
             return False
         if isinstance(error, StoreUnusable):
-            return self._disk_failed(error)
+            return self._disk_failed(error, close)
         # Kafka's errors name no topic and no right: `lack` asks for both.
         if (lacking := self.lack(error)) is not None:
-            return self._refused(lacking)
+            return self._refused(lacking, close)
         # The text of an unforeseen exception may hold data, so only its type and place are logged.
         place = describe(error)
-        log.warning("%s starts again after %s", self.name, place)
+        log.warning("%s starts again after %s", self.context.name, place)
         return self._start_again(
             f"starting again after {place}: look at the worker's log and the brokers if this stays",
+            close,
             wipe=is_corrupt(error),
         )
 
     def lack(self, error: BaseException | KafkaError) -> Refusal | None:
         """The missing right or topic, if Kafka reports one."""
         try:
-            return lack(error, self.services, self.name)
+            return lack(error, self.context.services, self.context.name)
         except (Exception, KafkaError):
             return None  # Kafka does not answer that either
 
-    def _refused(self, refusal: Refusal | PrivacyError) -> bool:
+    def _refused(self, refusal: Refusal | PrivacyError, close: Close) -> bool:
         self.refusal = str(refusal)
-        log.error("%s refuses: %s", self.name, self.refusal)
+        log.error("%s refuses: %s", self.context.name, self.refusal)
         self._record_refusal()
         if not refusal.retryable:
             self._set("refused", self.refusal)
             return False
         pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._refused_times)
         self._refused_times = min(self._refused_times + 1, 10)
-        return self._start_again(self.refusal, pause)
+        return self._start_again(self.refusal, close, pause)
 
     def disk_stays_unusable(self, trouble: str) -> None:
         """Called by another thread when the worker gives up: the partition is refused with the others until it is taken over."""
         self.refusal = self.disk_trouble = trouble
         self._record_refusal()
 
-    def _disk_failed(self, unusable: StoreUnusable) -> bool:
-        if trouble := self.disk.look():
+    def _disk_failed(self, unusable: StoreUnusable, close: Close) -> bool:
+        if trouble := self.context.disk.look():
             self.disk_trouble = self._trouble = trouble
             self._set("starting", trouble)
-            self.disk.wait(self.stopping, self.mark_alive)
-            self.close(False)
-            return not self.stopping.is_set()
+            self.context.disk.wait(self.life.stopping, self.life.mark_alive)
+            close(False)
+            return not self.life.stopping.is_set()
         now = time.monotonic()
         first, last = self._disk_failures
         first = now if now - last > _DISK_SERIES_SECONDS else first
         self._disk_failures = (first, now)
         self.disk_trouble = str(unusable)
-        log.warning("%s: %s", self.name, self.disk_trouble)
+        log.warning("%s: %s", self.context.name, self.disk_trouble)
         if now - first < PATIENCE_SECONDS:
-            return self._start_again(self.disk_trouble)
+            return self._start_again(self.disk_trouble, close)
         self.refusal = self.disk_trouble
         self._set("refused", self.refusal)
-        self.close(False)
+        close(False)
         self._record_refusal()
-        self.give_up(f"{self.name}: {self.refusal}")
+        self.context.give_up(f"{self.context.name}: {self.refusal}")
         return False
 
-    def _start_again(self, trouble: str, seconds: float | None = None, *, wipe: bool = False) -> bool:
+    def _start_again(self, trouble: str, close: Close, seconds: float | None = None, *, wipe: bool = False) -> bool:
         self._trouble = trouble
         self._set("starting", trouble)
-        self.close(wipe)
+        close(wipe)
         self.pause(seconds)
         return True
 
     def _record_refusal(self) -> None:
         with contextlib.suppress(KafkaException, BufferError):  # it stays refused where that cannot be written, too
-            self.services.ledger.refuse(self.stage_name, self.partition, self.refusal)
+            context = self.context
+            context.services.ledger.refuse(context.spec.name, context.partition, self.refusal)
 
     def _withdraw_refusal(self) -> None:
         self.refusal, self._refused_times = "", 0
-        self.services.ledger.clear_refusal(self.stage_name, self.partition)
+        self.context.services.ledger.clear_refusal(self.context.spec.name, self.context.partition)
 
     def _set(self, phase: State, reason: str) -> None:
         self._reason = reason

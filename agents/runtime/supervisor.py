@@ -33,6 +33,7 @@ from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
+from susurrus.agents.runtime.task_context import TaskContext
 from susurrus.agents.runtime.watchdog import Watchdog
 from susurrus.topics.charges import Charge
 
@@ -80,17 +81,16 @@ class Supervisor:
     def _new_task(self, place: InputPartition, rewind: Callable[[int], None]) -> PartitionTask:
         stage = self._stages[place.topic]
         return PartitionTask(
-            input_topic=place.topic,
-            partition=place.partition,
-            stage=stage.stage,
-            stage_name=stage.name,
-            changelog_topic=self._services.topic(stage.changelog),
-            services=self._services,
-            metrics=self.metrics,
-            open_store=lambda stage, partition: Store(self._directory / f"{stage}-{partition}"),
-            rewind=rewind,
-            give_up=self.give_up,
-            disk=self._disk,
+            TaskContext(
+                spec=stage,
+                partition=place.partition,
+                services=self._services,
+                metrics=self.metrics,
+                open_store=lambda: Store(self._directory / f"{stage.name}-{place.partition}"),
+                rewind=rewind,
+                give_up=self.give_up,
+                disk=self._disk,
+            )
         )
 
     @property

@@ -13,8 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.runtime import recovery, stall
 from susurrus.agents.runtime import task as task_module
-from susurrus.agents.runtime.metrics import Metrics
-from susurrus.agents.runtime.stage import MorePublic, NotYet, Stage
+from susurrus.agents.runtime.stage import MorePublic, NotYet
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import (
     BudgetExhausted,
@@ -24,6 +23,7 @@ from susurrus.mechanisms.errors import (
     RetryableRefusal,
     StoreUnusable,
 )
+from tests.agents.runtime.tasks import task_of
 from tests.broker import wait_for
 
 Work = Callable[[PartitionTask], None]
@@ -51,22 +51,13 @@ class World:
         self.pauses: list[float] = []
         self.now = 1000.0
         self.disk: Any = SimpleNamespace(trouble="", look=lambda: self.disk.trouble)
-        self.task = PartitionTask(
-            input_topic="raw",
-            partition=0,
-            stage=Stage,
-            stage_name="route",
-            changelog_topic="route-changelog",
-            services=SimpleNamespace(  # type: ignore[arg-type]
-                clients=SimpleNamespace(application="s.p", embedded=False),
-                ledger=self.ledger,
-                settings=SimpleNamespace(pipeline=SimpleNamespace(prefix="s")),
-            ),
-            metrics=Metrics("p"),
-            open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
-            rewind=lambda _: None,
-            give_up=self.given_up.append,
-            disk=self.disk,
+        services = {
+            "clients": SimpleNamespace(application="s.p", embedded=False),
+            "ledger": self.ledger,
+            "settings": SimpleNamespace(pipeline=SimpleNamespace(prefix="s")),
+        }
+        self.task: PartitionTask = task_of(
+            "route", "raw", services=services, give_up=self.given_up.append, disk=self.disk
         )
 
         def pause(seconds: float | None = None) -> None:
@@ -211,7 +202,7 @@ def test_a_task_that_waits_or_recovers_stops_at_once(monkeypatch: pytest.MonkeyP
     def endless(task: PartitionTask) -> None:
         recovering.set()
         while True:
-            task._go_on()
+            task._life.go_on()
 
     for start in (endless, lambda _: (_ for _ in ()).throw(NotYet("waiting for x"))):
         world = World(monkeypatch, start=start)
@@ -355,7 +346,7 @@ def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_
 
     def work(task: PartitionTask) -> None:
         store: Any = SimpleNamespace(abandon=lambda: left.append("abandoned"), close=lambda: left.append("closed"))
-        task._store = store
+        task._committing._store = store
         world.disk.trouble = str(FULL)
         task.recovery.disk_stays_unusable(str(FULL))  # as the look at the disk does
         task.stop()

@@ -4,6 +4,7 @@ when commits are aborted, batches never end, or the disk is full.
 
 import math
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
-from susurrus.agents.runtime.metrics import Metrics
-from susurrus.agents.runtime.stage import Stage
-from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Aborted
 from susurrus.mechanisms.errors import RetryableRefusal
+from tests.agents.runtime.tasks import task_of
 from tests.record_batches import record_batch
 
 
@@ -37,22 +36,11 @@ class Taking:
 @pytest.fixture
 def task() -> Any:
     """A task without Kafka, at position 2037 of its input."""
-    made = PartitionTask(
-        input_topic="reports",
-        partition=0,
-        stage=Stage,
-        stage_name="collect",
-        changelog_topic="collect-changelog",
-        services=SimpleNamespace(clients=None, max_record_bytes=1),  # type: ignore[arg-type]
-        metrics=Metrics("p"),
-        open_store=lambda stage, partition: None,  # type: ignore[arg-type,return-value]
-        rewind=lambda offset: None,
-        give_up=lambda reason: None,
-        disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
-    )
-    made._stage = Taking()  # type: ignore[assignment]
-    made.next = 2037
-    made._input.look = lambda position, after: None  # type: ignore[method-assign]
+    ledger = SimpleNamespace(way_out="start anew")
+    made = task_of("collect", "reports", services={"clients": None, "max_record_bytes": 1, "ledger": ledger})
+    made._stage = Taking()
+    made._reading.next = 2037
+    made._reading.log.look = lambda position, after: None
     return made
 
 
@@ -62,9 +50,9 @@ def batch(start: int, end: int, first: int) -> Batch:
 
 @pytest.mark.parametrize("start", [687, 2037], ids=["overlapping", "a seek fell into the fetch"])
 def test_records_below_the_position_are_not_taken_twice(task: Any, start: int) -> None:
-    task._accept(batch(start, 2087, first=687), 1)
+    task._reading.accept(batch(start, 2087, first=687), 1, task._stage)
     assert task._stage.offsets == list(range(2037, 2087))
-    assert task.next == 2087
+    assert task._reading.next == 2087
 
 
 def test_a_record_batch_that_cannot_be_read_is_a_refusal_that_is_tried_again(task: Any) -> None:
@@ -73,10 +61,9 @@ def test_a_record_batch_that_cannot_be_read_is_a_refusal_that_is_tried_again(tas
     broken = whole[:61] + bytes(255 - byte for byte in whole[61:])
     found, _ = batch_at(broken, 0)
     assert found is not None
-    task.services.ledger = SimpleNamespace(way_out="start anew")
     unreadable = Batch(2037, 2043, Fetched([found], 2037), 1)  # type: ignore[arg-type]
     with pytest.raises(RetryableRefusal) as refused:
-        task._accept(unreadable, 1)
+        task._reading.accept(unreadable, 1, task._stage)
     said = str(refused.value)
     assert said.startswith(
         "topic=reports partition=0 offset=2040: the record batch that begins here passes its checksum but"
@@ -84,13 +71,13 @@ def test_a_record_batch_that_cannot_be_read_is_a_refusal_that_is_tried_again(tas
     assert "(MalformedBatch)" in said
     assert said.endswith("start anew")
     assert unreadable.finished
-    assert task.next == 2037
+    assert task._reading.next == 2037
 
 
 def test_a_batch_ahead_of_the_position_is_not_taken(task: Any) -> None:
-    task._accept(batch(2040, 2087, first=2040), 1)
+    task._reading.accept(batch(2040, 2087, first=2040), 1, task._stage)
     assert task._stage.offsets == []
-    assert task.next == 2037
+    assert task._reading.next == 2037
 
 
 def reading(task: Any, brings: dict[int, Batch]) -> list[int]:
@@ -102,10 +89,10 @@ def reading(task: Any, brings: dict[int, Batch]) -> list[int]:
         if offset in brings:
             task.offer(brings.pop(offset))
 
-    task._rewind = rewind
+    task._reading._context = replace(task.context, rewind=rewind)
     task.recovery.phase = "running"
     task.assigned(1)
-    task._inbox.generation()
+    task._reading.inbox.generation()
     return sent
 
 
@@ -117,15 +104,15 @@ def test_records_behind_a_second_gap_are_asked_for_though_nothing_comes_behind_t
     task.offer(batch(2040, 2087, first=2040))
     working(task, 1, lambda: iter(()))
     assert sent == [2037]
-    task._stopping.clear()
+    task._life.stopping.clear()
     task.offer(batch(2040, 2087, first=2040))
     working(task, 1, lambda: iter(()))
     assert sent == [2037]
-    task._stopping.clear()
-    monkeypatch.setattr("susurrus.agents.runtime.task._REWIND_SECONDS", 0.0)
+    task._life.stopping.clear()
+    monkeypatch.setattr("susurrus.agents.runtime.reading._REWIND_SECONDS", 0.0)
     working(task, 1, lambda: iter(()))
     assert sent == [2037, 2037]
-    task._stopping.clear()
+    task._life.stopping.clear()
     working(task, 2, lambda: iter(()))
     assert sent == [2037, 2037]
 
@@ -135,19 +122,19 @@ def test_the_end_of_a_log_that_was_dropped_on_its_way_is_asked_for_again(
     task: Any, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     """No gap shows it: there is nothing behind it."""
-    monkeypatch.setattr("susurrus.agents.runtime.task._UNFED_SECONDS", 0.0)
+    monkeypatch.setattr("susurrus.agents.runtime.reading._UNFED_SECONDS", 0.0)
     sent = reading(task, {2037: batch(2037, 2087, first=2037)})
-    task._input.end = 2087 if lost else 2037
+    task._reading.log.end = 2087 if lost else 2037
     working(task, 4, lambda: iter(()))
     assert sent == ([2037] if lost else [])
-    assert task.next == (2087 if lost else 2037)
+    assert task._reading.next == (2087 if lost else 2037)
 
 
 @pytest.mark.parametrize("why", ["full", "rests"])
 def test_a_task_that_wants_no_input_does_not_ask_for_it(task: Any, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr("susurrus.agents.runtime.task._UNFED_SECONDS", 0.0)
+    monkeypatch.setattr("susurrus.agents.runtime.reading._UNFED_SECONDS", 0.0)
     sent = reading(task, {})
-    task._input.end = 2087
+    task._reading.log.end = 2087
     if why == "full":
         task._stage.full = True
     else:
@@ -157,9 +144,9 @@ def test_a_task_that_wants_no_input_does_not_ask_for_it(task: Any, monkeypatch: 
 
 
 def test_holes_move_the_position(task: Any) -> None:
-    task._accept(batch(2037, 2050, first=2050), 1)
+    task._reading.accept(batch(2037, 2050, first=2050), 1, task._stage)
     assert task._stage.offsets == []
-    assert task.next == 2050
+    assert task._reading.next == 2050
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -176,13 +163,14 @@ def test_the_end_of_each_wait_for_kafka_is_a_sign_of_life(task: Any, answers: bo
         task.alive_at = 0.0
 
     seen: list[float] = []
-    task._input.look, task._rewind = look, rewind
+    task._reading.log.look = look
+    task._reading._context = replace(task.context, rewind=rewind)
     if answers:
-        task._accept(batch(2040, 2087, first=2040), 1)
+        task._reading.accept(batch(2040, 2087, first=2040), 1, task._stage)
         [alive_at] = seen
     else:
         with pytest.raises(KafkaException):
-            task._accept(batch(2040, 2087, first=2040), 1)
+            task._reading.accept(batch(2040, 2087, first=2040), 1, task._stage)
         alive_at = task.alive_at
     assert alive_at > 0
     assert task.alive_at > 0
@@ -195,7 +183,7 @@ def working(task: Any, rounds: int, commits: Any) -> None:
     def asked(now: int) -> Any:
         left[0] -= 1
         if not left[0]:
-            task._stopping.set()
+            task._life.stopping.set()
         return commits()
 
     task._stage.commits = asked
@@ -208,11 +196,12 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
 
     def take(taken: Batch) -> None:
         refill(taken)
-        task.offer(batch(task.next + 50, task.next + 100, first=task.next + 50))  # the next one is there already
+        start = task._reading.next + 50
+        task.offer(batch(start, start + 50, first=start))  # the next one is there already
 
     task._stage.take = take
     task.assigned(1)
-    task._inbox.generation()
+    task._reading.inbox.generation()
     task.offer(batch(2037, 2087, first=2037))
     working(task, 3, lambda: iter(()))
     assert len(task._stage.offsets) == 3 * 4 * 50
@@ -220,19 +209,19 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
 
 def test_a_stage_that_is_woken_is_asked_for_commits_at_once(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may wait for what does not come with its input."""
-    monkeypatch.setattr("susurrus.agents.runtime.task._LOOP_SECONDS", 3_600.0)
+    monkeypatch.setattr("susurrus.agents.runtime.reading._LOOP_SECONDS", 3_600.0)
     asked = threading.Event()
 
     def commits() -> Any:
         asked.set()
         return iter(())
 
-    task._inbox.generation()
+    task._reading.inbox.generation()
     thread = threading.Thread(target=working, args=(task, 3, commits), daemon=True)
     thread.start()
     for _ in range(3):
         for _ in range(5):
-            task._inbox.wake()
+            task._reading.inbox.wake()
         assert asked.wait(30.0)
         asked.clear()
     thread.join(30.0)
@@ -244,27 +233,26 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
 ) -> None:
     paused: list[int] = []
     monkeypatch.setattr(task.recovery, "pause", lambda: paused.append(task._stalls._aborts))
-    monkeypatch.setattr(task, "_require_store", lambda: None)
-    task._changelog = SimpleNamespace(meta=lambda store: None)
+    monkeypatch.setattr(task._committing, "last", lambda: None)
     monkeypatch.setattr(task, "_throw_stage_away", lambda: None)
-    monkeypatch.setattr(task, "_make_stage", lambda last, position: None)
+    monkeypatch.setattr(task, "_make_stage", lambda last, position: 2037)
     task._stage.stall = lambda now: None
     task._stage.counters = {}
     task.recovery.phase = "running"
 
-    def refused(commit: object) -> None:
+    def refused(*_: object) -> None:
         raise Aborted from KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP))
 
-    task._commit = refused
+    task._committing.commit = refused
     working(task, 4, lambda: iter([object()]))
     assert paused == []
     assert task.stall() is None
-    task._stopping.clear()
+    task._life.stopping.clear()
     working(task, 3, lambda: iter([object()]))
     assert paused == [5, 6, 7]
     assert "the last 7 transactions were aborted (KafkaException INVALID_TIMESTAMP)" in task.stall()
-    task._stopping.clear()
-    task._commit = lambda commit: None
+    task._life.stopping.clear()
+    task._committing.commit = lambda *_: None
     working(task, 1, lambda: iter([object()]))
     assert task.stall() is None
 
@@ -277,7 +265,7 @@ def test_a_store_that_cannot_be_written_does_not_end_the_task(task: Any) -> None
             self.closed = True
             raise OSError("No space left on device")
 
-    task._store = full = Full()
+    task._committing._store = full = Full()
     task._close()
     assert full.closed
-    assert task._store is None
+    assert task._committing._store is None

@@ -8,47 +8,33 @@ from confluent_kafka import KafkaError
 
 from susurrus.agents.runtime import recovery
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.metrics import Metrics
-from susurrus.agents.runtime.stage import Stage
-from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.transaction import Fenced
 from susurrus.mechanisms.errors import Refusal
+from tests.agents.runtime.tasks import task_of
 
 
-def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> PartitionTask:
+def task_that(monkeypatch: pytest.MonkeyPatch, work: Any) -> Any:
     """A task whose start succeeds and whose work is ``work``."""
     ledger = SimpleNamespace(refuse=lambda *_: None, clear_refusal=lambda *_: None)
-    task = PartitionTask(
-        input_topic="raw",
-        partition=0,
-        stage=Stage,
-        stage_name="route",
-        changelog_topic="route-changelog",
-        services=SimpleNamespace(clients=None, ledger=ledger),  # type: ignore[arg-type]
-        metrics=Metrics("p"),
-        open_store=lambda *_: None,  # type: ignore[arg-type, return-value]
-        rewind=lambda _: None,
-        give_up=lambda _: None,
-        disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
-    )
+    task = task_of("route", "raw", services={"clients": None, "ledger": ledger})
     monkeypatch.setattr(task, "_start_up", lambda: None)
     monkeypatch.setattr(task, "_work", lambda: work(task))
     return task
 
 
-def fenced(task: PartitionTask) -> None:
+def fenced(task: Any) -> None:
     raise Fenced
 
 
-def refused(task: PartitionTask) -> None:
+def refused(task: Any) -> None:
     raise Refusal("raw=x: no")
 
 
-def stopped(task: PartitionTask) -> None:
+def stopped(task: Any) -> None:
     task.stop()
 
 
-def died(task: PartitionTask) -> None:
+def died(task: Any) -> None:
     raise SystemExit
 
 
@@ -57,7 +43,7 @@ def died(task: PartitionTask) -> None:
 def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
     task = task_that(monkeypatch, work)
     closed: list[None] = []
-    task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
+    task._committing._store = SimpleNamespace(close=lambda: closed.append(None))
     before, after = Batch(0, 10, [object()], 1), Batch(10, 20, [object()], 1)
     task.offer(before)
     task.start()
@@ -74,8 +60,8 @@ def test_a_producer_that_does_not_close_does_not_keep_the_store(
 ) -> None:
     closed: list[None] = []
     task = task_that(monkeypatch, stopped)
-    task._transactions._producer = SimpleNamespace(discard=lambda: False)  # type: ignore[assignment]
-    task._store = SimpleNamespace(close=lambda: closed.append(None))  # type: ignore[assignment]
+    task._committing._transactions._producer = SimpleNamespace(discard=lambda: False)
+    task._committing._store = SimpleNamespace(close=lambda: closed.append(None))
     task.start()
     task.join(30)
     assert not task.is_alive()
@@ -88,7 +74,7 @@ def test_an_error_that_is_no_exception_does_not_end_a_task(monkeypatch: pytest.M
     monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.0)
     attempts: list[None] = []
 
-    def work(task: PartitionTask) -> None:
+    def work(task: Any) -> None:
         attempts.append(None)
         if len(attempts) == 1:
             raise KafkaError(KafkaError._FENCED)  # type: ignore[misc]

@@ -14,12 +14,12 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime import recovery
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
-from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from tests.agents.cycles import no_cycles
+from tests.agents.runtime.tasks import task_of
 
 FENCED = KafkaError(KafkaError._FENCED)
 LATE = KafkaError(KafkaError._TIMED_OUT, "late", retriable=True)
@@ -76,9 +76,9 @@ class Producer:
 
 def start_up(task: PartitionTask, errors: dict[str, list[Any]], stores: list[weakref.ref[Store]]) -> None:
     """What a start does without Kafka."""
-    store = task._open_store("keeping", 0)
+    store, committing = task.context.open_store(), task._committing
     stores.append(weakref.ref(store))
-    task._store, task._transactions._producer = store, Producer(errors)  # type: ignore[assignment]
+    committing._store, committing._transactions._producer = store, Producer(errors)  # type: ignore[assignment]
     task._make_stage(None, Offset(0))
 
 
@@ -86,44 +86,30 @@ class World:
     """One task with a real store. errors: of its producer, by call; end: what the stage does once it has committed twice."""
 
     def __init__(self, directory: Path, errors: dict[str, list[Any]], end: Callable[[PartitionTask], None]) -> None:
-        services: Any = SimpleNamespace(
-            clients=SimpleNamespace(application="s.p", embedded=True),
-            ledger=SimpleNamespace(
-                refuse=lambda *_: None, clear_refusal=lambda *_: None, started=lambda *_: Output("ledger", 0, [])
-            ),
-            stages=[],
-            closed=0,
-            made=0,
+        ledger = SimpleNamespace(
+            refuse=lambda *_: None, clear_refusal=lambda *_: None, started=lambda *_: Output("ledger", 0, [])
         )
-        self.services = services
+        clients = SimpleNamespace(application="s.p", embedded=True)
+        services = {"clients": clients, "ledger": ledger, "stages": [], "closed": 0, "made": 0}
         self.stores: list[weakref.ref[Store]] = []
-        self.task = PartitionTask(
-            input_topic="raw",
-            partition=0,
-            stage=Keeping,
-            stage_name="keeping",
-            changelog_topic="keeping-changelog",
-            services=services,
-            metrics=Metrics("p"),
-            open_store=lambda *_: Store(directory),
-            rewind=lambda _: None,
-            give_up=lambda _: None,
-            disk=SimpleNamespace(trouble=""),  # type: ignore[arg-type]
+        self.task: PartitionTask = task_of(
+            "keeping", "raw", Keeping, services=services, open_store=lambda: Store(directory)
         )
+        self.services: Any = self.task.context.services
         # A weak reference: the world must not keep what it looks for.
         task = weakref.proxy(self.task)
-        services.at_the_end = lambda: end(task)
-        transactions = self.task._transactions
-        transactions._check_sizes = lambda _: None  # type: ignore[method-assign]
-        transactions._produce = lambda _: None  # type: ignore[method-assign]
-        transactions.changelog = SimpleNamespace(  # type: ignore[assignment]
+        self.services.at_the_end = lambda: end(task)
+        committing: Any = self.task._committing
+        transactions = committing._transactions
+        transactions._check_sizes = transactions._produce = lambda _: None
+        transactions.changelog = SimpleNamespace(
             prepare=lambda store, commit, *_: commit,
             produce=lambda *_: None,
             apply=lambda store, commit: store.write(commit.puts, meta=b"m"),
         )
-        self.task._changelog = SimpleNamespace(meta=lambda _: None)  # type: ignore[assignment]
-        transactions.services = SimpleNamespace(ledger=SimpleNamespace(epoch="e"))  # type: ignore[assignment]
-        self.task._input.look = lambda *_: None  # type: ignore[method-assign]
+        committing._changelog = SimpleNamespace(meta=lambda _: None)
+        transactions.services = SimpleNamespace(ledger=SimpleNamespace(epoch="e"))
+        self.task._reading.log.look = lambda *_: None  # type: ignore[method-assign]
         if "lacks" in errors:
             self.task.recovery.lack = lambda _: RetryableRefusal("topic=x does not exist")  # type: ignore[method-assign]
         stores = self.stores
