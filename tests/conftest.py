@@ -13,14 +13,14 @@ import pytest
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError
 from susurrus.agents.operations.compiled import path_taken
-from tests import broker, order, registry, sharing
+from tests import broker, oauth_broker, order, registry, sharing
 from tests.broker import Broker
 from tests.guarded import Guarded, guarded_broker
 from tests.left_out import LeftOut
 from tests.statistical import Passed
 from tests.terminated import Terminated
 
-_LONG_LIVED = {"_three_brokers", "schema_registry", "guarded"}
+_LONG_LIVED = {"_three_brokers", "schema_registry", "guarded", "oauth_door"}
 """Their Java processes end with their group, which one process gets as a whole."""
 _REAL = {"kafka", "lone_broker", *order.ONE_EACH_RUN}
 _HOST = pytest.StashKey[sharing.Host]()
@@ -68,6 +68,20 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A real broker with TLS, passwords and rights (tests/guarded.py)."""
     with guarded_broker(tmp_path_factory.mktemp("guarded")) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def oauth_door() -> Iterator[oauth_broker.Door]:
+    """A real broker that lets clients in by tokens, and who gives them (tests/oauth_broker.py)."""
+    with oauth_broker.door() as found:
+        yield found
+
+
+@pytest.fixture
+def door(oauth_door: oauth_broker.Door) -> oauth_broker.Door:
+    """The same, and tokens that last."""
+    oauth_door.provider.reset()
+    return oauth_door
 
 
 @pytest.fixture(scope="session")

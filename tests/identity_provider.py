@@ -3,17 +3,17 @@
 import base64
 import contextlib
 import json
-import threading
 import time
 import urllib.parse
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from tests.web_server import Answer, Request, answering
 
 CLIENT, SECRET = "susurrus-worker", "s3cret-of-the-client"
 ISSUER, AUDIENCE = "https://issuer.example", "kafka"
@@ -35,6 +35,10 @@ class IdentityProvider:
     forms: list[dict[str, str]] = field(default_factory=list)
     url: str = ""
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048))
+
+    def reset(self) -> None:
+        """Give good tokens again, and count them anew."""
+        self.life, self.status, self.audience, self.opaque, self.issued = 600.0, 200, AUDIENCE, False, 0
 
     @property
     def properties(self) -> dict[str, Any]:
@@ -84,33 +88,14 @@ def identity_provider() -> Iterator[IdentityProvider]:
     """One that answers, for a block."""
     provider = IdentityProvider()
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self, status: int, body: dict[str, Any]) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            if status in (301, 302, 307):
-                self.send_header("Location", f"{provider.url}/token")
-            self.end_headers()
-            self.wfile.write(data)
+    def answer(request: Request) -> Answer:
+        if request.method == "GET":
+            status, body = 200, provider.keys()
+        else:
+            form = dict(urllib.parse.parse_qsl(request.body.decode()))
+            status, body = provider.answer(request.headers.get("Authorization", ""), form)
+        moved = {"Location": f"{provider.url}/token"} if status in (301, 302, 307) else {}
+        return Answer(status, json.dumps(body).encode(), {"Content-Type": "application/json", **moved})
 
-        def do_GET(self) -> None:
-            self._answer(200, provider.keys())
-
-        def do_POST(self) -> None:
-            data = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._answer(*provider.answer(self.headers.get("Authorization", ""), dict(urllib.parse.parse_qsl(data))))
-
-        def log_message(self, *_: Any) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        provider.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield provider
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as provider.url:
+        yield provider

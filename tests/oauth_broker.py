@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
 from tests.broker import started
-from tests.identity_provider import AUDIENCE, ISSUER, IdentityProvider, identity_provider
+from tests.identity_provider import AUDIENCE, ISSUER, SECRET, IdentityProvider, identity_provider
 
 _ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 UNSECURED: dict[str, Any] = {
@@ -61,6 +62,11 @@ class Door:
     signed: str
     unsecured: str
     provider: IdentityProvider
+
+    def with_secret_in(self, file: Path) -> dict[str, Any]:
+        """What a client needs for the first, with its secret in a file."""
+        file.write_text(SECRET + "\n")
+        return {**self.provider.properties, "sasl.oauthbearer.client.secret": {"file": file.name}}
 
 
 @contextlib.contextmanager

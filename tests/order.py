@@ -13,7 +13,12 @@ import pytest
 
 DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN_SECONDS = 10.0
-ONE_EACH_RUN = {"kafka_cluster": "cluster", "schema_registry": "registry", "guarded": "guarded broker"}
+ONE_EACH_RUN = {
+    "kafka_cluster": "cluster",
+    "schema_registry": "registry",
+    "guarded": "guarded broker",
+    "oauth_door": "oauth broker",
+}
 """Fixtures that only one of xdist's workers shall set up -> the group of tests that it gets."""
 
 

@@ -18,6 +18,7 @@ import tomli_w
 from confluent_kafka import KafkaException
 
 from susurrus.agents.broker.leash import ends_with_us
+from susurrus.agents.config import secrets
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
@@ -88,6 +89,23 @@ DEFAULTS: dict[str, Any] = tomllib.loads(
     session_timeout = "6s"
     """
 )
+
+
+def small(directory: Path, servers: str, properties: Mapping[str, Any], **sections: Mapping[str, Any]) -> Path:
+    """The file of a histogram of few records of {"u", "k"}, on a broker that wants to know who comes."""
+    data = {
+        "pipeline": {"name": "p"},
+        "kafka": {"bootstrap_servers": servers, "properties": properties},
+        "input": {"topic": "raw", "user": "u", "key": ["k"]},
+        "bounds": {"max_records_per_user": 1},
+        "privacy": {"epsilon": 6.0, "delta": 1e-9, "secret_file": "noise"},
+        "topics": {"by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1},
+        "worker": {"data_directory": str(directory / "state")},
+    }
+    secrets.create(directory / "noise")
+    config = directory / "pipeline.toml"
+    config.write_text(tomli_w.dumps(merged(data, sections)), encoding="utf-8")
+    return config
 
 
 class Worker:

@@ -96,3 +96,10 @@ def odd_batches(
 def checked(batch: bytes) -> bytes:
     """The batch with its right checksum."""
     return batch[:17] + struct.pack(">I", calc_crc32c(batch[21:])) + batch[21:]
+
+
+def zigzag(number: int, *, longer: int = 0) -> bytes:
+    """A signed number of 64 bits as Kafka and Avro write it, in so many bytes more than it needs."""
+    word = (number << 1 ^ number >> 63) & 2**64 - 1
+    groups = [word >> 7 * place & 0x7F for place in range(max(1, -(-word.bit_length() // 7)) + longer)]
+    return bytes(group | 0x80 for group in groups[:-1]) + bytes(groups[-1:])

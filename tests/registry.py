@@ -5,10 +5,8 @@ A test asks for the fixture ``schema_registry`` of conftest.py; where none can b
 
 import contextlib
 import http.client
-import http.server
 import subprocess
 import tempfile
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from urllib.parse import urlsplit
 from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory, fetch_with_maven, find_java
 from susurrus.agents.broker.network import free_ports
 from tests.broker import give_up, wait_for
+from tests.web_server import Answer, Request, answering
 
 APICURIO = "2.6.13.Final"
 ARTEFACT = f"io.apicurio:apicurio-registry-app:{APICURIO}:tar.gz:all"
@@ -62,64 +61,16 @@ def relay(port: int, to: str) -> Iterator[list[str]]:
     asked: list[str] = []
     there = urlsplit(to)
 
-    class Relay(http.server.BaseHTTPRequestHandler):
-        def _pass_on(self) -> None:
-            asked.append(f"{self.command} {self.path}")
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0))) or None
-            headers = {name: self.headers[name] for name in ("Accept", "Content-Type") if name in self.headers}
-            with contextlib.closing(http.client.HTTPConnection(there.netloc, timeout=30)) as upstream:
-                upstream.request(self.command, there.path + self.path, body, headers)
-                answer = upstream.getresponse()
-                found = answer.read()
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
-            self.send_header("Content-Length", str(len(found)))
-            self.end_headers()
-            self.wfile.write(found)
+    def answer(request: Request) -> Answer:
+        asked.append(f"{request.method} {request.path}")
+        headers = {name: request.headers[name] for name in ("Accept", "Content-Type") if name in request.headers}
+        with contextlib.closing(http.client.HTTPConnection(there.netloc, timeout=30)) as upstream:
+            upstream.request(request.method, there.path + request.path, request.body or None, headers)
+            found = upstream.getresponse()
+            return Answer(found.status, found.read(), {"Content-Type": found.headers.get("Content-Type", "")})
 
-        do_GET = do_POST = do_PUT = do_DELETE = _pass_on  # noqa: N815  (the names of http.server)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Silence."""
-
-    with served(port, Relay):
+    with answering(answer, port):
         yield asked
-
-
-@contextlib.contextmanager
-def always(status: int, body: bytes) -> Iterator[str]:
-    """Something that answers every request like this; its address."""
-
-    class Always(http.server.BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = _answer  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Silence."""
-
-    (port,) = free_ports(1)
-    with served(port, Always):
-        yield f"http://127.0.0.1:{port}"
-
-
-@contextlib.contextmanager
-def served(port: int, handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[None]:
-    """A web server for the block."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class LateRegistry:

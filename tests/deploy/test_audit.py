@@ -2,15 +2,14 @@
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from deploy.audit import ACCEPTED, DEPLOY, KNOWN, accepted, audit, releases, rounds
+from tests.web_server import Request, answering
 
 PACKAGE = "<the package that was asked for>"
 TODAY = date(2027, 1, 15)
@@ -40,31 +39,15 @@ CANARY = {KNOWN: [vulnerability("PYSEC-2019-217")]}
 @contextlib.contextmanager
 def osv(known: Mapping[tuple[str, str], Sequence[Mapping[str, object]]]) -> Iterator[tuple[tuple[str, ...], ...]]:
     """A service that knows these advisories, as ``services`` of the program."""
-    asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found = known.get((query["package"]["name"], query["version"]), ())
-            text = json.dumps({"vulns": found} if found else {})
-            body = text.replace(PACKAGE, query["package"]["name"]).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            asked.append(query["package"]["name"])
+    def answer(request: Request) -> tuple[int, bytes]:
+        query = json.loads(request.body)
+        name = query["package"]["name"]
+        found = known.get((name, query["version"]), ())
+        return 200, json.dumps({"vulns": found} if found else {}).replace(PACKAGE, name).encode()
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield (("osv", "--osv-url", f"http://127.0.0.1:{server.server_port}/"),)
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(answer) as url:
+        yield (("osv", "--osv-url", f"{url}/"),)
 
 
 @pytest.fixture

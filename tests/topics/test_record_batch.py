@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from susurrus.topics import record_batch as parser
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.scanning import MalformedBatch, Record, Scanner, Section
-from tests.record_batches import odd_batches, record_batch, section_of
+from tests.record_batches import odd_batches, record_batch, section_of, zigzag
 
 VALUES = [b'{"u":1}', None, b"", b"x" * 300, b'{"u":2}']
 KEYS = [b"k", None, b"", b"\xff" * 70, b"l"]
@@ -119,19 +119,13 @@ def test_a_batch_is_usual_whose_attributes_are_of_one_byte_and_of_which_nothing_
     assert not parser.usual(long._replace(last=long.last - 70_000))
 
 
-def varint(number: int, *, longer: int = 0) -> bytes:
-    word = (number << 1 ^ number >> 63) & 2**64 - 1
-    groups = [word >> 7 * place & 0x7F for place in range(max(1, -(-word.bit_length() // 7)) + longer)]
-    return bytes(group | 0x80 for group in groups[:-1]) + bytes(groups[-1:])
-
-
 @pytest.mark.parametrize("longer", range(9))
 def test_numbers_of_up_to_ten_bytes(longer: int) -> None:
     dice = random.Random(longer)
     for number in [0, 1, -1, 63, 64, -64, -65, 2**31, -(2**62), 2**62, 2**63 - 1, -(2**63), dice.getrandbits(60)]:
-        encoded = varint(number, longer=longer)
+        encoded = zigzag(number, longer=longer)
         body = b"\0" + encoded + b"\0" + b"\1\1\0"  # attributes, time, offset, no key, no value, no headers
-        text = varint(len(body)) + body
+        text = zigzag(len(body)) + body
         found = in_all_programs(Section(text, 0, len(text), 0, 0, 0, False, 1, 1))
         assert found == (None if len(encoded) > 10 else [(0, number, 0, None, None)])
 

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,87 +12,27 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 from typer.testing import CliRunner
 
-from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.cli.main import app
-from susurrus.agents.config import kafka_tokens, secrets
+from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import ConfigurationError, TokenAway
-from tests import oauth_broker
 from tests.agents.cli.test_dashboard import started, state
 from tests.agents.operations.test_probe import settings_for
 from tests.agents.runtime.test_security import read
 from tests.broker import wait_for
 from tests.identity_provider import SECRET
 from tests.oauth_broker import Door
+from tests.pipeline import Worker, small
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("oauth broker")]
-
-HISTOGRAM = """
-[pipeline]
-name = "web"
-[kafka]
-bootstrap_servers = "{servers}"
-[kafka.properties]
-{properties}
-[input]
-topic = "clicks"
-user = "u"
-key = ["k"]
-[clock]
-kind = "producer"
-idle_grace = "1s"
-[window]
-length = "4s"
-trigger_every = "2s"
-[bounds]
-max_records_per_user = 1
-[privacy]
-epsilon = 6.0
-delta = 1e-9
-secret_file = "noise"
-[topics]
-by_user_partitions = 2
-bounded_partitions = 2
-replication_factor = 1
-min_insync_replicas = 1
-"""
-LOCAL = """
-[pipeline]
-name = "meters"
-kind = "local"
-[kafka]
-bootstrap_servers = "{servers}"
-[kafka.properties]
-{properties}
-[local]
-epsilon = 2.0
-bound = 1000.0
-interval = "1s"
-lateness = "1s"
-[topics]
-replication_factor = 1
-min_insync_replicas = 1
-"""
-
-
-@pytest.fixture(scope="module")
-def door() -> Iterator[Door]:
-    with oauth_broker.door() as found:
-        yield found
-
-
-def written(door: Door, directory: Path, text: str) -> Path:
-    """The configuration, with the client's secret in a file."""
-    (directory / "secret").write_text(SECRET + "\n")
-    given = {name: f'"{value}"' for name, value in door.provider.properties.items()}
-    given["sasl.oauthbearer.client.secret"] = '{ file = "secret" }'
-    properties = "\n".join(f'"{name}" = {value}' for name, value in given.items())
-    config = directory / "pipeline.toml"
-    config.write_text(text.format(servers=door.signed, properties=properties))
-    return config
+LOCAL: dict[str, Any] = {
+    "pipeline": {"name": "meters", "kind": "local"},
+    "local": {"epsilon": 2.0, "bound": 1000.0, "interval": "1s", "lateness": "1s"},
+    "topics": {"by_user_partitions": None, "bounded_partitions": None},
+    **dict.fromkeys(("input", "bounds", "privacy")),
+}
 
 
 def run(*arguments: str, given: str | None = None, code: int = 0) -> str:
@@ -107,17 +44,16 @@ def run(*arguments: str, given: str | None = None, code: int = 0) -> str:
     return result.output
 
 
-def worker(config: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(config)]
-    with (config.parent / "worker.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=config.parent)
-    ends_with_us(process.pid)
-    return process
-
-
 def test_commands_of_a_histogram(door: Door, tmp_path: Path) -> None:
-    config = written(door, tmp_path, HISTOGRAM)
-    secrets.create(tmp_path / "noise")
+    config = small(
+        tmp_path,
+        door.signed,
+        door.with_secret_in(tmp_path / "secret"),
+        pipeline={"name": "web"},
+        input={"topic": "clicks"},
+        clock={"kind": "producer", "idle_grace": "1s"},
+        window={"length": "4s", "trigger_every": "2s"},
+    )
     settings = load_settings(config, {})
     of = ("--config", str(config))
     admin = reach(settings)  # kept until it has the answer
@@ -126,12 +62,11 @@ def test_commands_of_a_histogram(door: Door, tmp_path: Path) -> None:
     run("topics", "check", *of)
     run("preflight", *of)
     producer = Producer(librdkafka(settings.kafka))
-    process = worker(config)
-    log = config.parent / "worker.log"
+    worker = Worker(config, tmp_path, {"SUSURRUS_TEST_FORK": "0"})
     try:
 
         def released() -> bool:
-            assert process.poll() is None, log.read_text()
+            assert worker.process.poll() is None, worker.tail()
             for user in range(200):
                 producer.produce("clicks", json.dumps({"u": user, "k": "a"}).encode(), partition=user % 2)
             assert producer.flush(60) == 0
@@ -149,14 +84,13 @@ def test_commands_of_a_histogram(door: Door, tmp_path: Path) -> None:
         run("watch", *of, "--export", "jsonl", "--output", str(tmp_path / "rows"))
         assert (tmp_path / "rows").exists()
     finally:
-        process.terminate()
-        process.wait(120)
-    assert process.returncode == 0, log.read_text()
+        code = worker.stop()
+    assert code == 0, worker.tail()
     run("ledger", "new-epoch", *of, "--yes")
 
 
 def test_commands_of_local_reports(door: Door, tmp_path: Path) -> None:
-    config = written(door, tmp_path, LOCAL)
+    config = small(tmp_path, door.signed, door.with_secret_in(tmp_path / "secret"), **LOCAL)
     of = ("--config", str(config))
     run("topics", "create", *of)
     assert "3 reports acknowledged" in run("report", *of, given="1\n2\n3\n")

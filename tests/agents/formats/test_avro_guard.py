@@ -14,6 +14,7 @@ from susurrus.agents.formats.format import Format, Refused
 from susurrus.agents.pipelines import settings_from
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import MAX_DEPTH
+from tests.record_batches import zigzag
 from tests.registry import LateRegistry
 
 fastavro = pytest.importorskip("fastavro")
@@ -38,13 +39,6 @@ CHAIN = [record("R0", a="int"), *(record(f"R{n}", a=f"R{n - 1}") for n in range(
 DOUBLING = [record("D0", a="null"), *(record(f"D{n}", a=f"D{n - 1}", b=f"D{n - 1}") for n in range(1, 60))]
 
 
-def number(value: int) -> bytes:
-    value, out = value << 1 ^ value >> 63, b""
-    while value >= 0x80:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
 def linked(levels: int) -> bytes:
     return b"\2a\2" * (levels - 1) + b"\2a\0"
 
@@ -66,12 +60,12 @@ def reader(monkeypatch: pytest.MonkeyPatch, schema: Any) -> Format:
 CASES: dict[str, tuple[Any, bytes, bytes, Reason]] = {
     "nesting": (LINKED, linked(MAX_DEPTH), linked(30_000), Reason.TOO_DEEP),
     "one level too deep": (LINKED, linked(MAX_DEPTH), linked(MAX_DEPTH + 1), Reason.TOO_DEEP),
-    "values of no bytes": (NULLS, b"\2a" + number(1_000) + b"\0", b"\2a" + number(2**40) + b"\0", Reason.UNDECODABLE),
-    "empty records": (EMPTY, b"\2a" + number(-9) + number(0) + b"\0", b"\2a" + number(2**62) + b"\0", Reason.UNDECODABLE),
+    "values of no bytes": (NULLS, b"\2a" + zigzag(1_000) + b"\0", b"\2a" + zigzag(2**40) + b"\0", Reason.UNDECODABLE),
+    "empty records": (EMPTY, b"\2a" + zigzag(-9) + zigzag(0) + b"\0", b"\2a" + zigzag(2**62) + b"\0", Reason.UNDECODABLE),
     "digits": (
         DECIMAL,
-        b"\2a" + number(12) + b"\1" * 12,
-        b"\2a" + number(10**6) + b"\x5a" * 10**6,
+        b"\2a" + zigzag(12) + b"\1" * 12,
+        b"\2a" + zigzag(10**6) + b"\x5a" * 10**6,
         Reason.UNDECODABLE,
     ),
 }  # fmt: skip
@@ -98,13 +92,13 @@ def test_only_payloads_that_could_ask_for_too_much_are_walked() -> None:
 
 def test_few_bytes_of_a_schema_that_doubles_are_too_many_values() -> None:
     with pytest.raises(ValueError, match="too many values"):
-        walk(number(59), *parsed(DOUBLING))
+        walk(zigzag(59), *parsed(DOUBLING))
 
 
 def test_a_chain_of_records_is_as_deep_as_one_that_is_its_own_field() -> None:
-    walk(number(MAX_DEPTH - 1) + b"\2", *parsed(CHAIN))
+    walk(zigzag(MAX_DEPTH - 1) + b"\2", *parsed(CHAIN))
     with pytest.raises(Refused) as refused:
-        walk(number(MAX_DEPTH) + b"\2", *parsed(CHAIN))
+        walk(zigzag(MAX_DEPTH) + b"\2", *parsed(CHAIN))
     assert refused.value.reason is Reason.TOO_DEEP
 
 
@@ -123,7 +117,7 @@ def test_what_fastavro_reads_can_be_walked_and_what_is_cut_off_cannot() -> None:
             with pytest.raises(ValueError, match="runs over the end"):
                 walk(data[:end], schema, names)
     with pytest.raises(ValueError, match="no such branch"):
-        walk(number(2), *parsed(["null", "long"]))
+        walk(zigzag(2), *parsed(["null", "long"]))
     walk(b"", *parsed("null"))
     assert MOST_VALUES >= 1_000
 
@@ -136,5 +130,5 @@ def test_decimals_of_sense_are_what_they_were(monkeypatch: pytest.MonkeyPatch) -
     assert fastavro.schemaless_reader(io.BytesIO(out.getvalue()), schema, None)["d"] == Decimal(
         "-123456789012345678901234567.89"
     )
-    longest = b"\2a" + number(LONGEST_DECIMAL) + b"\1" * LONGEST_DECIMAL
+    longest = b"\2a" + zigzag(LONGEST_DECIMAL) + b"\1" * LONGEST_DECIMAL
     assert fastavro.schemaless_reader(io.BytesIO(longest), schema, None)["d"] > 10**2000

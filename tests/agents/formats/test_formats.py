@@ -1,11 +1,9 @@
 """Avro and Protobuf input: schemas from a registry, hostile payloads, and a registry that does not answer."""
 
 import contextlib
-import http.server
 import io
 import json
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from types import SimpleNamespace
@@ -25,6 +23,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.payloads import chunk_of_objects
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema, Reason, ValueField
 from tests.proto import TEXT, message_class
+from tests.web_server import Request, answering
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -52,42 +51,30 @@ SCHEMAS = {
 }
 
 
-class Registry(http.server.BaseHTTPRequestHandler):
+class Registry:
     """Just enough of a schema registry; `broken` makes it answer nothing but 500."""
 
     requests: ClassVar[list[str]] = []
     broken = False
 
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+    @staticmethod
+    def answer(request: Request) -> tuple[int, bytes]:
+        path = request.path.partition("?")[0]
         Registry.requests.append(path)
         found = SCHEMAS.get(int(path.rpartition("/")[2])) if path.startswith("/schemas/ids/") else None
         if path == "/subjects/page/versions/1":
             found = {"subject": "page", "version": 1, "id": 2, **SCHEMAS[2]}
         status = 500 if Registry.broken else 200 if found else 404
         code = 404 if path.startswith("/wrong") else 40403
-        body = json.dumps(found or {"error_code": code, "message": "Schema not found"}).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Silence."""
+        return status, json.dumps(found or {"error_code": code, "message": "Schema not found"}).encode()
 
 
 @pytest.fixture
 def registry() -> Iterator[dict[str, str]]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
     Registry.requests.clear()
     Registry.broken = False
-    yield {"url": f"http://127.0.0.1:{server.server_port}", "max.retries": 0}
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(Registry.answer) as url:
+        yield {"url": url, "max.retries": 0}
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from susurrus.topics import estimate, histogram, private_stream
 from susurrus.topics.wire.json_rows import decoder
 from susurrus.topics.wire.packing import MalformedRecord
 from susurrus.topics.wire.row_schema import RowSchema
-from tests.registry import always, relay
+from tests.registry import relay
+from tests.web_server import answering
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -265,13 +266,16 @@ def test_a_registry_that_does_not_answer_is_named(form: str, tmp_path: Path) -> 
 
 
 def test_a_registry_that_is_not_ready_may_answer_later(tmp_path: Path) -> None:
-    with always(503, b"") as url, pytest.raises(RegistryAway, match=r"output\.registry: HTTP 503 .*check the registry"):
+    with (
+        answering(lambda _: (503, b"")) as url,
+        pytest.raises(RegistryAway, match=r"output\.registry: HTTP 503 .*check the registry"),
+    ):
         writers_of(target("avro", url), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
 
 
 def test_a_registry_that_refuses_the_worker_is_named(tmp_path: Path) -> None:
     answer = b'{"error_code":40301,"message":"hunter2"}'
-    with always(403, answer) as url, pytest.raises(ConfigurationError) as refused:
+    with answering(lambda _: (403, answer)) as url, pytest.raises(ConfigurationError) as refused:
         writers_of(target("avro", url), {topic_of(tmp_path): estimate.SCHEMA}, NAMESPACE)
     assert not refused.value.retryable
     assert "HTTP 403 (code 40301)" in str(refused.value)

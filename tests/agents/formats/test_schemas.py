@@ -3,9 +3,7 @@
 import contextlib
 import io
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +12,7 @@ from susurrus.agents.formats.avro import Avro
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.topics.records.raw import RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
+from tests.web_server import Request, answering
 
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
@@ -23,25 +22,17 @@ EVENT = {"type": "record", "name": "Event", "fields": [{"name": "u", "type": "st
 GOOD, ODD = 1, 7
 
 
-class Registry(BaseHTTPRequestHandler):
+class Registry:
     """Knows one schema, and answers about another, about references and about its subjects as a test says."""
 
     answers: ClassVar[dict[str, tuple[int, bytes]]] = {}
     asked: ClassVar[list[str]] = []
 
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
+    @staticmethod
+    def answer(request: Request) -> tuple[int, bytes]:
+        path = request.path.partition("?")[0]
         Registry.asked.append(path)
-        unknown = 404, b'{"error_code": 40403, "message": "Schema not found"}'
-        status, body = Registry.answers.get(path, unknown)
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Silence."""
+        return Registry.answers.get(path, (404, b'{"error_code": 40403, "message": "Schema not found"}'))
 
 
 def schema(text: str, **more: Any) -> tuple[int, bytes]:
@@ -52,14 +43,8 @@ def schema(text: str, **more: Any) -> tuple[int, bytes]:
 def avro() -> Iterator[Avro]:
     Registry.answers = {f"/schemas/ids/{GOOD}": schema(json.dumps(EVENT)), "/subjects": (200, b'["web-value"]')}
     Registry.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    with contextlib.closing(Avro(RAW.paths, RegistrySettings(url=f"http://127.0.0.1:{server.server_port}"))) as form:
+    with answering(Registry.answer) as url, contextlib.closing(Avro(RAW.paths, RegistrySettings(url=url))) as form:
         yield form
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def record(schema_id: int) -> bytes:

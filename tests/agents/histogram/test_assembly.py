@@ -155,6 +155,21 @@ def read(assembly: Assembly, ended: set[int]) -> list[tuple[Name, int]]:
     return found
 
 
+def as_it_happens(world: World, draw: st.DrawFn) -> tuple[Assembly, list[tuple[Name, int]]]:
+    """What is complete while the announcements and rows of each partition come in their order, and in none among each other."""
+    assembly, found = Assembly(HOUR), []
+    rows = {partition: list(chunks(draw, kept)) for partition, kept in enumerate(world.kept)}
+    said = list(world.announced)
+    while left := [partition for partition, queue in rows.items() if queue] + ([-1] if said else []):
+        partition = draw(st.sampled_from(left))
+        if partition < 0:
+            assembly.announce(said.pop(0).said(world.partitions))
+        else:
+            assembly.add(partition, rows[partition].pop(0))
+        found += read(assembly, set())
+    return assembly, found
+
+
 class TestAnyOrder:
     @given(st.data())
     @settings(max_examples=400, deadline=None)
@@ -179,35 +194,16 @@ class TestAnyOrder:
     @given(st.data())
     @settings(max_examples=300, deadline=None)
     def test_as_it_happens_every_release_of_one_epoch_comes_in_order(self, data: st.DataObject) -> None:
-        """Announcements and rows of each partition become visible in their order, and in no order among each other."""
         world = data.draw(worlds(damage=False, epochs=1))
-        assembly, found = Assembly(HOUR), []
-        rows = {p: list(chunks(data.draw, kept)) for p, kept in enumerate(world.kept)}
-        said = list(world.announced)
-        while left := [p for p, queue in rows.items() if queue] + ([-1] if said else []):
-            partition = data.draw(st.sampled_from(left))
-            if partition < 0:
-                assembly.announce(said.pop(0).said(world.partitions))
-            else:
-                assembly.add(partition, rows[partition].pop(0))
-            found += read(assembly, set())
+        _, found = as_it_happens(world, data.draw)
         assert found == expected(world)
 
     @given(st.data())
     @settings(max_examples=300, deadline=None)
     def test_as_it_happens_a_new_epoch_replaces_an_old_one(self, data: st.DataObject) -> None:
         world = data.draw(worlds(damage=False))
-        assembly, found = Assembly(HOUR), []
-        rows = {p: list(chunks(data.draw, kept)) for p, kept in enumerate(world.kept)}
-        said = list(world.announced)
-        while left := [p for p, queue in rows.items() if queue] + ([-1] if said else []):
-            partition = data.draw(st.sampled_from(left))
-            if partition < 0:
-                assembly.announce(said.pop(0).said(world.partitions))
-            else:
-                assembly.add(partition, rows[partition].pop(0))
-            found += read(assembly, set())
-        found += read(assembly, set(rows))
+        assembly, found = as_it_happens(world, data.draw)
+        found += read(assembly, set(range(len(world.kept))))
         numbers = {epoch: number for number, epoch in EPOCHS.items()}
         for _, names in groupby(sorted(found, key=lambda one: one[0].window), lambda one: one[0].window):
             of_window = [numbers[name.epoch] for name, _ in names]

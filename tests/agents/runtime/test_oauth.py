@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from susurrus.agents.broker.network import free_ports
-from susurrus.agents.config import secrets
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.histogram.releases import Release, ReleaseReader
@@ -23,26 +21,11 @@ from susurrus.agents.operations import probe
 from susurrus.agents.operations.brokers import Cluster, reach
 from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import load_settings, pipeline_of
-from tests import oauth_broker
 from tests.agents.operations.test_probe import settings_for
 from tests.agents.runtime.test_security import read
-from tests.identity_provider import AUDIENCE, SECRET
+from tests.identity_provider import SECRET
 from tests.oauth_broker import UNSECURED, Door
-
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("oauth broker")]
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Door]:
-    with oauth_broker.door() as found:
-        yield found
-
-
-@pytest.fixture
-def door(running: Door) -> Door:
-    provider = running.provider
-    provider.life, provider.status, provider.audience, provider.opaque, provider.issued = 600.0, 200, AUDIENCE, False, 0
-    return running
+from tests.pipeline import Worker, small
 
 
 def everywhere(servers: str, properties: dict[str, Any], topic: str) -> None:
@@ -101,58 +84,26 @@ def test_an_identity_provider_that_is_away_is_waited_for(door: Door) -> None:
     assert "the identity provider is not ready (HTTP 503, temporarily_unavailable)" in found.text
 
 
-PIPELINE = """
-[pipeline]
-name = "p"
-[kafka]
-bootstrap_servers = "{servers}"
-[kafka.properties]
-{properties}
-[input]
-topic = "raw"
-user = "u"
-key = ["k"]
-[clock]
-kind = "producer"
-idle_grace = "1s"
-[window]
-length = "20s"
-trigger_every = "10s"
-[bounds]
-max_records_per_user = 1
-[privacy]
-epsilon = 6.0
-delta = 1e-9
-secret_file = "noise"
-[topics]
-by_user_partitions = 2
-bounded_partitions = 2
-replication_factor = 1
-min_insync_replicas = 1
-"""
-
-
 @pytest.mark.timeout(480)
 def test_a_worker_outlives_its_tokens(door: Door, tmp_path: Path) -> None:
     """Each lasts half a minute, and the broker ends its sessions with it. The worker's log holds neither secret nor token."""
     door.provider.life = (
         30.0  # librdkafka comes with a new one at nine tenths; brokers refuse to be asked twice within a second
     )
-    (tmp_path / "secret").write_text(SECRET + "\n")
-    given = {name: f'"{value}"' for name, value in door.provider.properties.items()}
-    given["sasl.oauthbearer.client.secret"] = '{ file = "secret" }'
-    properties = "\n".join(f'"{name}" = {value}' for name, value in given.items())
-    (tmp_path / "p.toml").write_text(PIPELINE.format(servers=door.signed, properties=properties), encoding="utf-8")
-    secrets.create(tmp_path / "noise")
-    settings = load_settings(tmp_path / "p.toml", {})
+    config = small(
+        tmp_path,
+        door.signed,
+        door.with_secret_in(tmp_path / "secret"),
+        clock={"kind": "producer", "idle_grace": "1s"},
+        window={"length": "20s", "trigger_every": "10s"},
+    )
+    settings = load_settings(config, {})
     admin = reach(settings)
     admin.create_topics([NewTopic("raw", 2, 1)])["raw"].result(20)
     create_topics(settings, admin)
     producer = Producer(librdkafka(settings.kafka))
-    with (tmp_path / "worker.log").open("wb") as log:
-        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
-        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
-    said = (tmp_path / "worker.log").read_text
+    worker = Worker(config, tmp_path, {"SUSURRUS_TEST_FORK": "0"})
+    said = worker.log.read_text
     outlived: int | None = None  # when several tokens had been needed
     try:
         with ReleaseReader(HistogramSettings.of(settings)) as reader:
@@ -164,18 +115,17 @@ def test_a_worker_outlives_its_tokens(door: Door, tmp_path: Path) -> None:
                 found += reader.poll(1.0)
                 if outlived is None and door.provider.issued >= 6:
                     outlived = int(time.time() * 1000)
-                assert worker.poll() is None, said()
+                assert worker.process.poll() is None, said()
                 assert time.monotonic() < deadline, said()
         assert found[-1].keys == ["a"]
         status = subprocess.run(
-            [sys.executable, "-m", "susurrus.agents.cli", "status", "--config", str(tmp_path / "p.toml")],
+            [sys.executable, "-m", "susurrus.agents.cli", "status", "--config", str(config)],
             capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
         )  # fmt: skip
         assert "route" in status.stdout, status.stderr
     finally:
-        worker.terminate()
-        worker.wait(60)
-    assert worker.returncode == 0, said()
+        code = worker.stop()
+    assert code == 0, said()
     for output in (said(), status.stdout, status.stderr):
         assert SECRET not in output
         assert "eyJ" not in output  # how a JWT begins

@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,59 +13,32 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from susurrus.agents.broker.cluster import KafkaCluster
-from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
-from susurrus.agents.config import secrets
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
-from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
+from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.runtime.faust.connection import for_aiokafka
 from tests.broker import started
 from tests.guarded import PASSWORD, certificate
+from tests.pipeline import Worker, small
 from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secure broker")]
 
-PIPELINE = """
-[pipeline]
-name = "p"
-[kafka]
-bootstrap_servers = "{servers}"
-[kafka.properties]
-"security.protocol" = "SASL_SSL"
-"sasl.mechanism" = "PLAIN"
-"sasl.username" = "susurrus"
-"sasl.password" = {{ file = "password" }}
-"ssl.ca.location" = "{authority}"
-[input]
-topic = "raw"
-user = "u"
-key = ["k"]
-[start]
-from = "earliest"
-first_window = "1970-01-01T00:00:00Z"
-[clock]
-kind = "replay"
-until = "1970-01-02T00:00:00Z"
-[window]
-trigger_every = "12h"
-[bounds]
-max_records_per_user = 1
-[privacy]
-epsilon = 6.0
-delta = 1e-9
-secret_file = "noise"
-[topics]
-by_user_partitions = 2
-bounded_partitions = 2
-replication_factor = 1
-min_insync_replicas = 1
-"""
+
+def properties(authority: Path) -> dict[str, Any]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "susurrus",
+        "sasl.password": {"file": "password"},
+        "ssl.ca.location": str(authority),
+    }
 
 
 class SecureCluster(KafkaCluster):
@@ -101,28 +72,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         yield f"127.0.0.1:{port}", authority
 
 
-def pipeline(servers: str, authority: Path, directory: Path, **properties: Any) -> Settings:
+def pipeline(servers: str, authority: Path, directory: Path, **changed: Any) -> Settings:
     (directory / "password").write_text(PASSWORD + "\n")
-    return settings_from(
-        {
-            "pipeline": {"name": "p"},
-            "kafka": {
-                "bootstrap_servers": servers,
-                "properties": {
-                    "security.protocol": "SASL_SSL",
-                    "sasl.mechanism": "PLAIN",
-                    "sasl.username": "susurrus",
-                    "sasl.password": {"file": "password"},
-                    "ssl.ca.location": str(authority),
-                    **properties,
-                },
-            },
-            "input": {"topic": "raw", "user": "u", "key": ["k"]},
-            "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz"},
-        },
-        directory=directory,
-        environ={},
-    )
+    return load_settings(small(directory, servers, properties(authority) | changed), {})
 
 
 async def read(settings: Settings, topic: str) -> bytes:
@@ -165,31 +117,34 @@ def test_the_wrong_key_opens_none(secure: tuple[str, Path], tmp_path: Path, wron
 
 def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_path: Path) -> None:
     servers, authority = secure
-    admin = AdminClient(librdkafka(pipeline(servers, authority, tmp_path).kafka))
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    config = small(
+        tmp_path,
+        servers,
+        properties(authority),
+        start={"from": "earliest", "first_window": "1970-01-01T00:00:00Z"},
+        clock={"kind": "replay", "until": "1970-01-02T00:00:00Z"},
+        window={"trigger_every": "12h"},
+    )
+    settings = load_settings(config, {})
+    admin = AdminClient(librdkafka(settings.kafka))
     forever = {"retention.ms": "-1"}  # the stamps are of 1970
     admin.create_topics([NewTopic("raw", 2, 1, config=forever)])["raw"].result(20)
-    secrets.create(tmp_path / "noise")
-    (tmp_path / "p.toml").write_text(PIPELINE.format(servers=servers, authority=authority), encoding="utf-8")
-    settings = load_settings(tmp_path / "p.toml", {})
     create_topics(settings, admin)
     producer = Producer(librdkafka(settings.kafka))
     for user in range(400):
         producer.produce("raw", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2, timestamp=1_000 + user // 2)
     assert producer.flush(20) == 0
-    with (tmp_path / "worker.log").open("wb") as log:
-        command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(tmp_path / "p.toml")]
-        worker = subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path)
-    ends_with_us(worker.pid)
+    worker = Worker(config, tmp_path, {"SUSURRUS_TEST_FORK": "0"})
     try:
         with ReleaseReader(HistogramSettings.of(settings)) as reader:
             deadline, found = time.monotonic() + PATIENCE, list[Release]()
             while not found or not found[-1].final:
                 found += reader.poll(0.2)
-                assert worker.poll() is None, (tmp_path / "worker.log").read_text()
-                assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
+                assert worker.process.poll() is None, worker.tail()
+                assert time.monotonic() < deadline, worker.tail()
     finally:
-        worker.terminate()
-        worker.wait(30)
+        worker.stop()
     assert found[-1].keys == ["a"]
     measured = found[-1].columns["count"].at(0)
     assert abs(measured.estimate - 400) < 6 * measured.std_error

@@ -17,7 +17,7 @@ from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.record_batch import parse
 from susurrus.topics.records.raw import RawDecoder, RawSchema
 from susurrus.topics.records.scanning import MalformedBatch
-from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, odd_batches, record_batch
+from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, odd_batches, record_batch, zigzag
 
 VALUES = [b"a", None, b"", b"long " * 200]
 
@@ -148,9 +148,7 @@ def test_whoever_parses_a_batch_the_records_are_the_same(codec: int) -> None:
 
 @pytest.mark.parametrize("late", [2**40, -(2**40), 2**62 - 1, -(2**62), 2**62, 2**63 - 1, -(2**63)])
 def test_a_record_may_be_written_any_time_after_its_batchs_first(late: int) -> None:
-    word = (late << 1 ^ late >> 63) & 2**64 - 1
-    groups = [word >> 7 * place & 0x7F for place in range(max(1, -(-word.bit_length() // 7)))]
-    body = b"\0" + bytes(group | 0x80 for group in groups[:-1]) + bytes(groups[-1:]) + b"\2" + b"\1\1\0"
+    body = b"\0" + zigzag(late) + b"\2" + b"\1\1\0"
     text = b"\x0c\0\0\0\1\1\0" + bytes([2 * len(body)]) + body
     header = bytearray(record_batch([b"", b""], stamp=0)[:61])
     header[8:12] = struct.pack(">i", 49 + len(text))
