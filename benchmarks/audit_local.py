@@ -23,7 +23,7 @@ from susurrus.mechanisms.local import hybrid, randomness, window
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import Words, exp_below
 from susurrus.mechanisms.local.wave import SquareWave
-from susurrus.mechanisms.local.window import GRID, Window
+from susurrus.mechanisms.local.window import GRID, WindowMechanism
 
 REAL = "none"
 DEFECTS = {
@@ -77,12 +77,12 @@ class Case:
 
 
 def _small_window(fraction: float, number: int, words: Words) -> Codes:
-    window = Window(EPSILON, _WIDTH, _CELLS)
+    window = WindowMechanism(EPSILON, _WIDTH, _CELLS)
     return window.randomise(window.position(np.full(number, fraction)), words)
 
 
 def _small_window_one_by_one(fraction: float, number: int, words: Words) -> Codes:
-    window = Window(EPSILON, _WIDTH, _CELLS)
+    window = WindowMechanism(EPSILON, _WIDTH, _CELLS)
     position = int(window.position(np.array([fraction]))[0])
     drawn = words(2 * number).reshape(2, number)
     draws = (iter(pair) for pair in drawn.T.tolist())
@@ -135,7 +135,9 @@ def small_machine() -> Iterator[None]:
         stack.enter_context(patch.object(hybrid, "GRID_BITS", _HYBRID_BITS))
         stack.enter_context(patch.object(hybrid, "GRID", 1 << _HYBRID_BITS))
         cells = 1 << _HYBRID_BITS
-        stack.enter_context(patch.object(hybrid, "piecewise", lambda epsilon: Window(epsilon, cells // 2, cells)))
+        stack.enter_context(
+            patch.object(hybrid, "piecewise", lambda epsilon: WindowMechanism(epsilon, cells // 2, cells))
+        )
         yield
 
 
@@ -144,21 +146,23 @@ def planted(defect: str) -> Iterator[None]:
     """The randomisers with one fault."""
     with ExitStack() as stack:
         if defect == "off by one bucket":
-            many, one = Window.randomise, Window.randomise_one
+            many, one = WindowMechanism.randomise, WindowMechanism.randomise_one
 
-            def short(window: Window, position: Codes, words: Words) -> Codes:
+            def short(window: WindowMechanism, position: Codes, words: Words) -> Codes:
                 code = many(window, position, words)
                 return np.where(code == position + window.width, position, code)
 
-            def short_one(window: Window, position: int, draw: Callable[[], int]) -> int:
+            def short_one(window: WindowMechanism, position: int, draw: Callable[[], int]) -> int:
                 code = one(window, position, draw)
                 return position if code == position + window.width else code
 
-            stack.enter_context(patch.object(Window, "randomise", short))
-            stack.enter_context(patch.object(Window, "randomise_one", short_one))
+            stack.enter_context(patch.object(WindowMechanism, "randomise", short))
+            stack.enter_context(patch.object(WindowMechanism, "randomise_one", short_one))
         if defect == "window too likely":
-            exact = Window.inside.func  # type: ignore[attr-defined]
-            stack.enter_context(patch.object(Window, "inside", property(cache(lambda window: exact(window) + 1))))
+            exact = WindowMechanism.inside.func  # type: ignore[attr-defined]
+            stack.enter_context(
+                patch.object(WindowMechanism, "inside", property(cache(lambda window: exact(window) + 1)))
+            )
         if defect == "coin looks at the value":
             mix = Hybrid.randomise
 

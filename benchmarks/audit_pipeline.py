@@ -253,7 +253,7 @@ def _looks_when_it_ticks(route: Route, now: int) -> None:
     growth.looked = interval
     grown = growth.saw(route.services.clients.partitions(route._topic), interval)
     if grown is not None:
-        route._announced.append(ledger_codec.Sources(number=grown[1], from_interval=grown[0]))
+        route._announced.append(ledger_codec.SourcesRecord(number=grown[1], from_interval=grown[0]))
 
 
 class Registry:

@@ -66,7 +66,7 @@ columns = [{{ name = "visits", kind = "count" }}]
     for trigger in range(1, triggers + 1):
         producer.begin_transaction()
         stamp = WINDOW + trigger * (DAY_MS // triggers)
-        release = histogram.Release(
+        release = histogram.TriggerHeader(
             window_start=WINDOW,
             window_end=WINDOW + DAY_MS,
             trigger=trigger,

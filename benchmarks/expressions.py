@@ -13,10 +13,10 @@ import time
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.expressions.computation import Computation
 from susurrus.topics.records.payloads import JsonReader
-from susurrus.topics.records.raw import Computed, RawDecoder, RawSchema
+from susurrus.topics.records.raw import ComputedField, RawDecoder, RawSchema
 
 ROUNDS = 5
-PATH = Computed("split_part(url, '?', 1)")
+PATH = ComputedField("split_part(url, '?', 1)")
 CASES = {
     "plain": (RawSchema(user="host", key=("url",)), None),
     "a condition that all records meet": (RawSchema(user="host", key=("url",)), "status = 200"),

@@ -32,7 +32,7 @@ from expectation_maximisation import maximise
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine
 from susurrus.mechanisms.local.filter import MeanFilter, hausman
 from susurrus.mechanisms.local.hybrid import EPSILON_STAR, Hybrid, hybrid_alpha
-from susurrus.mechanisms.local.level import Follower
+from susurrus.mechanisms.local.level import LevelFollower
 from susurrus.mechanisms.local.randomness import Words
 from susurrus.mechanisms.local.reconstruction import Transition
 from susurrus.mechanisms.local.shape import fit_distribution
@@ -173,14 +173,14 @@ def paper_threshold(name: str, setting: Setting, epsilon: float, words: Words) -
     return float(edges[1:][np.argmin(errors)]), perturber
 
 
-def our_threshold(setting: Setting, epsilon: float, words: Words) -> tuple[float, Follower, Hybrid]:
+def our_threshold(setting: Setting, epsilon: float, words: Words) -> tuple[float, LevelFollower, Hybrid]:
     """theta, what follows the level from there, and the perturber of the default."""
     wave = SquareWave(epsilon, setting.bound, "log")
     counts = wave.bucket_counts(wave.randomise(setting.one, words), 256)
     distribution = fit_distribution(wave, counts)
     chosen = choose_threshold(distribution, epsilon, setting.two.size)
     perturber = Hybrid(epsilon, chosen.alpha)
-    return chosen.theta, Follower(distribution, perturber, setting.two.size), perturber
+    return chosen.theta, LevelFollower(distribution, perturber, setting.two.size), perturber
 
 
 DELAY = 2

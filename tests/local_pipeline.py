@@ -58,7 +58,7 @@ def client_of(pipeline: Pipeline, **options: Any) -> ToplClient:
     )
 
 
-def estimates(kafka: Broker, pipeline: Pipeline) -> list[estimate_codec.Estimate]:
+def estimates(kafka: Broker, pipeline: Pipeline) -> list[estimate_codec.EstimateRow]:
     return [estimate_codec.decode(m.value()) for m in kafka.read_all(pipeline.settings.topic("estimate"))]
 
 

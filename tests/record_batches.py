@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
-from susurrus.topics.records.scanning import Section
+from susurrus.topics.records.scanning import DecompressedBatch
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
@@ -44,11 +44,11 @@ def record_batch(
     return bytes(data)
 
 
-def section_of(batch: bytes) -> Section:
+def section_of(batch: bytes) -> DecompressedBatch:
     """The section of an uncompressed batch; the data have other bytes around it."""
     base_offset, attributes, delta, first, largest, count = struct.unpack(">q13xhiqq14xi", batch[:61])
     padding = b"\xffpadding"
-    return Section(
+    return DecompressedBatch(
         padding + batch + padding,
         len(padding) + 61,
         len(padding) + len(batch),

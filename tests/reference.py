@@ -17,7 +17,7 @@ from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.topics.records.raw import Computed, ValueField
+from susurrus.topics.records.raw import ComputedField, ValueField
 
 NO_LAST_LOOK: dict[str, Any] = {"unknown_share": 0.0, "public_share": 0.0}
 """Parameters of `closing` for its stream alone."""
@@ -32,7 +32,7 @@ def canonical(value: Any) -> bytes:
 
 def _value(record: dict[str, Any], field: ValueField) -> Any:
     """A measured field; a test that computes one itself puts it under the expression's text."""
-    return record[field.path.expression if isinstance(field.path, Computed) else field.path]
+    return record[field.path.expression if isinstance(field.path, ComputedField) else field.path]
 
 
 def expected(

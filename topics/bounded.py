@@ -6,7 +6,7 @@ One Kafka record per (close of a trigger, bounded partition) holds the increment
 from dataclasses import dataclass
 from typing import Annotated
 
-from susurrus.topics.wire.blocks import Block, BlockCodec, Column, Count, Items, Scalar, Table
+from susurrus.topics.wire.blocks import Block, BlockCodec, HeaderCount, IntColumn, Items, Scalar, Table
 from susurrus.topics.wire.packing import MAX_COLUMNS, Int64s, Kind
 
 LIST_COLUMNS = 3
@@ -25,14 +25,16 @@ class BoundedBlock(Block):
 
     partition: Annotated[int, Scalar(least=0)]
     interval: Annotated[int, Scalar()]
-    window: Annotated[Int64s, Column()]
-    users: Annotated[Int64s, Column()]
-    weight: Annotated[Int64s, Column()]
+    window: Annotated[Int64s, IntColumn()]
+    users: Annotated[Int64s, IntColumn()]
+    weight: Annotated[Int64s, IntColumn()]
     sums: Annotated[Int64s, Table()]
     lists: Annotated[Int64s | None, Table(width=LIST_COLUMNS, since=2)] = None
     keys: Annotated[list[bytes], Items()]
 
 
 # A key takes at least one byte, a column nine.
-_CODEC = BlockCodec(BoundedBlock, Kind.BLOCK, (Count("rows"), Count("columns", bytes_each=9, most=MAX_COLUMNS)))
+_CODEC = BlockCodec(
+    BoundedBlock, Kind.BLOCK, (HeaderCount("rows"), HeaderCount("columns", bytes_each=9, most=MAX_COLUMNS))
+)
 encode, decode, size, split = _CODEC.encode, _CODEC.decode, _CODEC.size, _CODEC.split

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.wire.blocks import Block, BlockCodec, Codes, Column, Count, Items, Scalar, Table
+from susurrus.topics.wire.blocks import Block, BlockCodec, Codes, HeaderCount, IntColumn, Items, Scalar, Table
 from susurrus.topics.wire.packing import MAX_COLUMNS, Int32s, Int64s, Kind
 
 
@@ -25,9 +25,9 @@ class ByUserBlock(Block):
     """
 
     source: Annotated[int, Scalar(least=0)]
-    offset: Annotated[Int64s, Column(varied=True)]
-    interval: Annotated[Int64s, Column()]
-    window: Annotated[Int64s, Column()]
+    offset: Annotated[Int64s, IntColumn(varied=True)]
+    interval: Annotated[Int64s, IntColumn()]
+    window: Annotated[Int64s, IntColumn()]
     user: Annotated[Int32s, Codes(into="users")]
     key: Annotated[Int32s, Codes(into="keys")]
     values: Annotated[Int64s, Table()]
@@ -40,10 +40,10 @@ _CODEC = BlockCodec(
     ByUserBlock,
     Kind.BLOCK,
     (
-        Count("rows"),
-        Count("columns", bytes_each=9, most=MAX_COLUMNS),
-        Count("users", most="rows"),
-        Count("keys", most="rows"),
+        HeaderCount("rows"),
+        HeaderCount("columns", bytes_each=9, most=MAX_COLUMNS),
+        HeaderCount("users", most="rows"),
+        HeaderCount("keys", most="rows"),
     ),
 )
 encode, decode, size, split = _CODEC.encode, _CODEC.decode, _CODEC.size, _CODEC.split

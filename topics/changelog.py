@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from susurrus.topics.wire.blocks import Bytes, Codec, Count, Items, Record, Rest, Scalar
+from susurrus.topics.wire.blocks import BlockRecord, Bytes, Codec, HeaderCount, Items, Rest, Scalar
 from susurrus.topics.wire.packing import Kind, MalformedRecord
 
 
@@ -28,7 +28,7 @@ class ChangelogRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body(Record):
+class _Body(BlockRecord):
     """The pieces of a commit, joined."""
 
     topic_id: Annotated[bytes, Bytes("topic_id")]
@@ -39,7 +39,7 @@ class _Body(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk(Record):
+class _Chunk(BlockRecord):
     """One of ``count`` pieces of a body of ``total`` bytes."""
 
     position: Annotated[int, Scalar()]
@@ -51,7 +51,7 @@ class _Chunk(Record):
 
 _CHUNK = Codec(_Chunk, Kind.COMMIT)
 _CHUNK_OVERHEAD = _CHUNK.size(_Chunk(0, 0, 0, 0, b""))
-_BODY = Codec(_Body, Kind.COMMIT, [Count(name) for name in ("topic_id", "meta", "puts", "deletes")])
+_BODY = Codec(_Body, Kind.COMMIT, [HeaderCount(name) for name in ("topic_id", "meta", "puts", "deletes")])
 
 
 def encode(record: ChangelogRecord, max_bytes: int = 900_000) -> list[bytes]:

@@ -43,7 +43,7 @@ SCHEMA = RowSchema(
 )
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class EstimateRow(msgspec.Struct, frozen=True, kw_only=True):
     """One interval. Times are RFC 3339. mean is null without reports."""
 
     interval_start: str = msgspec.field(name="slot_start")
@@ -69,10 +69,10 @@ class _Key(msgspec.Struct, frozen=True):
     interval: str = msgspec.field(name="slot")
 
 
-decode = decoder(Estimate, "estimate", VERSION, times=("interval_start", "interval_end"))
+decode = decoder(EstimateRow, "estimate", VERSION, times=("interval_start", "interval_end"))
 
 
-def encode(estimate: Estimate) -> tuple[bytes, bytes]:
+def encode(estimate: EstimateRow) -> tuple[bytes, bytes]:
     """Key and value. Raises ValueError for a number that is not finite."""
     for measured in (estimate.sum, estimate.mean, estimate.running_sum, estimate.filtered_sum):
         if measured is not None and not (math.isfinite(measured.estimate) and math.isfinite(measured.std_error)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from susurrus.topics.tick import DIGEST_SIZE
-from susurrus.topics.wire.blocks import Block, Bytes, Codec, Count, Scalar, Table
+from susurrus.topics.wire.blocks import Block, Bytes, Codec, HeaderCount, Scalar, Table
 from susurrus.topics.wire.packing import MAX_COLUMNS, Int64s, Kind
 
 
@@ -40,7 +40,7 @@ def _impossible(block: EvidenceBlock) -> str | None:
 
 _MOST_ROWS = 1 << 20
 """The most rows of one record. Rows that are all alike take no bytes each, so a decoder needs a bound."""
-_COUNTS = (Count("rows", bytes_each=0, most=_MOST_ROWS), Count("columns", bytes_each=9, most=MAX_COLUMNS))
+_COUNTS = (HeaderCount("rows", bytes_each=0, most=_MOST_ROWS), HeaderCount("columns", bytes_each=9, most=MAX_COLUMNS))
 _CODEC = Codec(EvidenceBlock, Kind.EVIDENCE, _COUNTS, impossible=_impossible)
 encode, decode = _CODEC.encode, _CODEC.decode
 

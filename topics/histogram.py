@@ -32,7 +32,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class TriggerHeader:
     """What all rows of one trigger share. Times in ms."""
 
     window_start: int
@@ -95,7 +95,7 @@ decode_row = decoder(Row, "histogram row", VERSION, times=("window_start", "wind
 class RowColumns(NamedTuple):
     """Rows of one release as columns: what `encode_rows` takes. keys: canonical JSON."""
 
-    release: Release
+    release: TriggerHeader
     keys: list[bytes]
     columns: list[ColumnRows]
 
@@ -132,7 +132,7 @@ def decode_rows(values: Sequence[bytes]) -> Iterator[RowColumns]:
     for (start, end, trigger, of_triggers, strategy, epoch), group in groupby(decoded, _of_release):
         together = list(group)
         try:
-            release = Release(
+            release = TriggerHeader(
                 window_start=parse_time(start),
                 window_end=parse_time(end),
                 trigger=trigger,
@@ -173,7 +173,7 @@ def _numbers(values: list[int | float]) -> Numbers:
 
 
 def encode_rows(
-    release: Release, keys: Sequence[bytes], columns: Sequence[ColumnRows]
+    release: TriggerHeader, keys: Sequence[bytes], columns: Sequence[ColumnRows]
 ) -> tuple[list[bytes], list[bytes]]:
     """Kafka keys and values of all rows of a release, in the order of `keys` (canonical JSON).
 

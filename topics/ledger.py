@@ -61,7 +61,7 @@ class Start(_Record, frozen=True, kw_only=True):
     internal: dict[str, dict[int, int]] = {}
 
 
-class Sources(_Record, frozen=True, kw_only=True):
+class SourcesRecord(_Record, frozen=True, kw_only=True):
     """How many raw partitions there are from an interval on, as source 0 announced it. A new source joins at from_interval."""
 
     name: ClassVar[str] = "sources/{number}"
@@ -106,7 +106,7 @@ class EventLevel(_Record, frozen=True, kw_only=True):
     unit: str = "event"
 
 
-class Published(_Record, frozen=True, kw_only=True):
+class PublishedPosition(_Record, frozen=True, kw_only=True):
     """How far a partition of streams has published, and from what. Written in the transaction of every commit that writes rows.
 
     begins: the raw offset at which its chain begins. position: the raw offset below which every record has had its effect. digest:
@@ -122,7 +122,7 @@ class Published(_Record, frozen=True, kw_only=True):
     row: str = ""
 
 
-class Refusal(_Record, frozen=True, kw_only=True):
+class RefusalRecord(_Record, frozen=True, kw_only=True):
     """Why a partition does not go on, and the way out. No user, no key."""
 
     name: ClassVar[str] = "refusal/{stage}/{partition}"
@@ -150,11 +150,24 @@ class Status(_Record, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
 
 
-LedgerRecord = Epoch | Config | Start | Sources | Started | Digest | EventLevel | Published | Refusal | Status
+LedgerRecord = (
+    Epoch | Config | Start | SourcesRecord | Started | Digest | EventLevel | PublishedPosition | RefusalRecord | Status
+)
 
 _KINDS: dict[str, type[LedgerRecord]] = {
     kind.name.partition("/")[0]: kind
-    for kind in (Epoch, Config, Start, Sources, Started, Digest, EventLevel, Published, Refusal, Status)
+    for kind in (
+        Epoch,
+        Config,
+        Start,
+        SourcesRecord,
+        Started,
+        Digest,
+        EventLevel,
+        PublishedPosition,
+        RefusalRecord,
+        Status,
+    )
 }
 _DECODERS = {kind: decoder(kind, "ledger record", VERSION) for kind in _KINDS.values()}
 

@@ -69,7 +69,7 @@ SCHEMA = RowSchema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRelease:
+class StreamHeader:
     """What all rows of a batch share. method: "tops", "tops-paper" or "pak"."""
 
     method: str
@@ -78,7 +78,7 @@ class StreamRelease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Released:
+class StreamColumns:
     """Released pieces as columns, in the unit of the values.
 
     streams: n canonical JSON scalars. first, last: int64[n], positions. value, value_error, sum, sum_error: the plain
@@ -134,7 +134,7 @@ class StreamRow(msgspec.Struct, frozen=True, kw_only=True):
 decode_row = decoder(StreamRow, "private-stream row", VERSION)
 
 
-def encode_rows(release: StreamRelease, released: Released) -> tuple[list[bytes], list[bytes]]:
+def encode_rows(release: StreamHeader, released: StreamColumns) -> tuple[list[bytes], list[bytes]]:
     """Kafka keys and values, in order. Raises ValueError for numbers that are not finite or columns that do not fit."""
     n = len(released.streams)
     members: json_rows.Members = {

@@ -14,7 +14,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 
 from susurrus.topics.tick import DIGEST_SIZE
-from susurrus.topics.wire.blocks import Block, Bytes, Codec, Column, Count, Items, Pairs, Scalar
+from susurrus.topics.wire.blocks import Block, Bytes, Codec, HeaderCount, IntColumn, Items, Pairs, Scalar
 from susurrus.topics.wire.packing import Int64s, Kind, as_column, blobs_size, column_size
 
 Start = TypeVar("Start", bound=int)
@@ -37,9 +37,9 @@ class PublishedKeysBlock(Block):
     last: Annotated[bool, Scalar(0, 1, make=bool)]
     config_digest: Annotated[bytes, Bytes(DIGEST_SIZE)]
     epoch: Annotated[bytes, Bytes(16)]
-    window: Annotated[Int64s, Column()]
+    window: Annotated[Int64s, IntColumn()]
     keys: Annotated[list[bytes], Items()]
-    units: Annotated[Int64s | None, Column(since=2)] = None
+    units: Annotated[Int64s | None, IntColumn(since=2)] = None
     totals: Annotated[dict[int, int], Pairs("windows", make=dict)]
 
 
@@ -48,7 +48,7 @@ def _impossible(block: PublishedKeysBlock) -> str | None:
 
 
 # A column of equal values takes no bytes a row: of the windows open at one interval there are few.
-_COUNTS = (Count("rows"), Count("windows", bytes_each=0, most=1 << 16))
+_COUNTS = (HeaderCount("rows"), HeaderCount("windows", bytes_each=0, most=1 << 16))
 _CODEC = Codec(PublishedKeysBlock, Kind.BLOCK, _COUNTS, impossible=_impossible)
 encode, decode = _CODEC.encode, _CODEC.decode
 

@@ -14,7 +14,7 @@ from susurrus.topics.records.fields import Path
 from susurrus.topics.records.numbers import integer_times, on_grid
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
-from susurrus.topics.records.scanning import Group, Scanned, Scanner, Section
+from susurrus.topics.records.scanning import CodedScalars, DecompressedBatch, Scanned, Scanner
 from susurrus.topics.wire.packing import Int32s
 from susurrus.topics.wire.partitioner import placements
 
@@ -38,7 +38,9 @@ class RawBatchDecoder:
         time = None if schema.time is None else (number[-1], schema.time_unit)
         self._scanner = Scanner(distinct, groups, number[1 + keys : 1 + keys + values], time)
 
-    def decode(self, sections: Sequence[Section], start: int, below: int | None = None) -> tuple[Scanned, RawColumns]:
+    def decode(
+        self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None
+    ) -> tuple[Scanned, RawColumns]:
         """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch."""
         schema, found = self._schema, self._scanner.scan(sections, start, below)
         left = found.left
@@ -75,8 +77,8 @@ class RawBatchDecoder:
 
 
 def with_rest(
-    group: Group, left: npt.NDArray[np.int64], codes: Int32s, items: list[bytes], good: npt.NDArray[np.bool_]
-) -> Group:
+    group: CodedScalars, left: npt.NDArray[np.int64], codes: Int32s, items: list[bytes], good: npt.NDArray[np.bool_]
+) -> CodedScalars:
     """A group with the rows that were left. codes, items: theirs. good: of all rows, whether it has an item."""
     if not items:
         return group
@@ -90,4 +92,4 @@ def with_rest(
     ordered, names = spread(whole[order], list(known), good)
     placed = np.empty(len(names), np.uint32)
     placed[ordered[order]] = hashes[whole[order]]
-    return Group(codes=ordered, items=names, placements=placed)
+    return CodedScalars(codes=ordered, items=names, placements=placed)

@@ -16,24 +16,24 @@ client's parser instead: it reads them in the same way (agents/runtime/faust/rec
 from itertools import starmap
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.scanning import MalformedBatch, Record, Section
+from susurrus.topics.records.scanning import DecompressedBatch, InputRecord, MalformedBatch
 
 _WORD = (1 << 64) - 1
 _SIGN = 1 << 63
 _LAST_SHIFT = 63
 
 
-def parse(section: Section) -> list[Record]:
+def parse(section: DecompressedBatch) -> list[InputRecord]:
     """The records in order. Raises MalformedBatch."""
     if compiled is None:
         return _parse(section)
     try:
-        return list(starmap(Record, compiled.records(section)))
+        return list(starmap(InputRecord, compiled.records(section)))
     except (ValueError, OverflowError) as error:
         raise MalformedBatch(*error.args) from None
 
 
-def usual(section: Section) -> bool:
+def usual(section: DecompressedBatch) -> bool:
     """Whether no record was compacted away, and the attributes of all records are numbers of one byte, as some parsers expect."""
     if section.number != section.span:
         return False
@@ -42,7 +42,7 @@ def usual(section: Section) -> bool:
     return _plain_attributes(section)
 
 
-def _plain_attributes(section: Section) -> bool:
+def _plain_attributes(section: DecompressedBatch) -> bool:
     text = section.data[section.first : section.last]
     reader = _Reader(text)
     try:
@@ -57,7 +57,7 @@ def _plain_attributes(section: Section) -> bool:
     return True
 
 
-def _parse(section: Section) -> list[Record]:
+def _parse(section: DecompressedBatch) -> list[InputRecord]:
     text = section.data[section.first : section.last]
     if not 0 <= section.first <= section.last <= len(section.data):
         raise MalformedBatch("the records lie outside the data")
@@ -82,7 +82,7 @@ def _parse(section: Section) -> list[Record]:
         offset = section.base_offset + delta
         if reader.at - start != length or offset >= _SIGN:
             raise MalformedBatch("a record does not end where it says")
-        found.append(Record(offset, ((stamp + _SIGN) & _WORD) - _SIGN, kind, key, value))
+        found.append(InputRecord(offset, ((stamp + _SIGN) & _WORD) - _SIGN, kind, key, value))
     if reader.at != len(text):
         raise MalformedBatch("bytes follow the records")
     return found

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from susurrus.topics.wire.blocks import Block, Codec, Column, Count, Scalar
+from susurrus.topics.wire.blocks import Block, Codec, HeaderCount, IntColumn, Scalar
 from susurrus.topics.wire.packing import Int64s, Kind
 
 BUCKETS = 256
@@ -27,14 +27,14 @@ class ReportTotals(Block):
     """
 
     partition: Annotated[int, Scalar(least=0)]
-    interval: Annotated[Int64s, Column()]
-    version: Annotated[Int64s, Column()]
-    wide: Annotated[Int64s, Column()]
-    codes: Annotated[Int64s, Column()]
-    squares: Annotated[Int64s, Column()]
-    bits: Annotated[Int64s, Column()]
-    ones: Annotated[Int64s, Column()]
-    first_phase: Annotated[Int64s, Column(BUCKETS)]
+    interval: Annotated[Int64s, IntColumn()]
+    version: Annotated[Int64s, IntColumn()]
+    wide: Annotated[Int64s, IntColumn()]
+    codes: Annotated[Int64s, IntColumn()]
+    squares: Annotated[Int64s, IntColumn()]
+    bits: Annotated[Int64s, IntColumn()]
+    ones: Annotated[Int64s, IntColumn()]
+    first_phase: Annotated[Int64s, IntColumn(BUCKETS)]
 
 
 def _impossible(totals: ReportTotals) -> str | None:
@@ -44,5 +44,5 @@ def _impossible(totals: ReportTotals) -> str | None:
     return "totals with more ones than bits" if np.any(totals.ones > totals.bits) else None
 
 
-_CODEC = Codec(ReportTotals, Kind.BLOCK, (Count("rows", bytes_each=0, most=1_000_000),), impossible=_impossible)
+_CODEC = Codec(ReportTotals, Kind.BLOCK, (HeaderCount("rows", bytes_each=0, most=1_000_000),), impossible=_impossible)
 encode, decode = _CODEC.encode, _CODEC.decode

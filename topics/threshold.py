@@ -42,7 +42,7 @@ SCHEMA = RowSchema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
+class ThresholdRecord:
     """What phase 2 goes by, and where it comes from.
 
     version: 1, 2, …, what phase 2 reports name. theta: clip values to [0, theta], in the values' unit. epsilon: of one
@@ -68,21 +68,21 @@ class Threshold:
     expected_truncation: float = 0.0
 
 
-def encode(threshold: Threshold) -> list[tuple[bytes, bytes]]:
+def encode(threshold: ThresholdRecord) -> list[tuple[bytes, bytes]]:
     """Two records for one transaction: by version and as the current one. Raises ValueError for impossible ones."""
     _check(threshold)
     value = json.dumps({**asdict(threshold), "schema": VERSION}, separators=(",", ":"), allow_nan=False).encode()
     return [(b"version/%d" % threshold.version, value), (CURRENT, value)]
 
 
-def decode(value: bytes) -> Threshold:
+def decode(value: bytes) -> ThresholdRecord:
     """Raises MalformedRecord. Fields of later versions are ignored."""
     try:
         record = json.loads(value)
         schema = record.pop("schema")
-        known = {field.name: field.type for field in fields(Threshold)}
+        known = {field.name: field.type for field in fields(ThresholdRecord)}
         found: dict[str, Any] = {name: _typed(record[name], kind) for name, kind in known.items() if name in record}
-        threshold = Threshold(**found)
+        threshold = ThresholdRecord(**found)
         _check(threshold)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise MalformedRecord(f"threshold record: {type(error).__name__}") from None
@@ -99,7 +99,7 @@ def _typed(value: object, kind: object) -> object:
     return value
 
 
-def _check(threshold: Threshold) -> None:
+def _check(threshold: ThresholdRecord) -> None:
     possible = {
         "version": 1 <= threshold.version < 2**32,
         "alpha": 0 <= threshold.alpha <= 1,

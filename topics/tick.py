@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated
 
-from susurrus.topics.wire.blocks import Bytes, Codec, Count, Pairs, Record, Scalar
+from susurrus.topics.wire.blocks import BlockRecord, Bytes, Codec, HeaderCount, Pairs, Scalar
 from susurrus.topics.wire.packing import Kind
 
 DIGEST_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Tick(Record):
+class Tick(BlockRecord):
     """Every trigger interval with number <= interval is closed for that source.
 
     source: raw partition (in by-user) or by-user partition (in bounded). interval: int64, global trigger number g.
@@ -45,7 +45,7 @@ def _impossible(tick: Tick) -> str | None:
 _CODEC = Codec(
     Tick,
     Kind.TICK,
-    (Count("sources", bytes_each=0, most=1_000),),
+    (HeaderCount("sources", bytes_each=0, most=1_000),),
     version=2,
     body=("sources", "config_digest"),
     impossible=_impossible,

@@ -12,7 +12,7 @@ from susurrus.topics.raw_batches import with_rest
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.numbers import integer_times, on_grid
 from susurrus.topics.records.payloads import JsonReader
-from susurrus.topics.records.scanning import Scanned, Scanner, Section
+from susurrus.topics.records.scanning import DecompressedBatch, Scanned, Scanner
 from susurrus.topics.records.values import ValuesColumns, ValuesDecoder, ValuesSchema
 from susurrus.topics.wire.packing import Int64s
 
@@ -32,7 +32,7 @@ class ValuesBatchDecoder:
         self._scanner = Scanner(distinct, [stream], [number[int(not self._by_key)]], time)
 
     def decode(
-        self, sections: Sequence[Section], start: int, below: int | None = None
+        self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None
     ) -> tuple[Scanned, ValuesColumns]:
         """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch."""
         schema, found = self._schema, self._scanner.scan(sections, start, below)

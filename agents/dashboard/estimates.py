@@ -11,7 +11,7 @@ from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.durations import format_duration
 from susurrus.topics import estimate as codec
-from susurrus.topics.estimate import Estimate
+from susurrus.topics.estimate import EstimateRow
 from susurrus.topics.histogram import Measured
 
 BINS: Final = 240
@@ -28,7 +28,7 @@ class EstimatesBoard(Board):
     def __init__(self, settings: LocalSettings) -> None:
         super().__init__(settings)
         self._read = self.reader("estimate")
-        self._rows: list[Estimate] = []
+        self._rows: list[EstimateRow] = []
         self._starts: list[int] = []
         self._said = {
             "kind": settings.kind,
@@ -52,12 +52,12 @@ class EstimatesBoard(Board):
         """As for every board."""
         return self._follower.caught_up
 
-    def poll(self, seconds: float) -> list[Estimate]:
+    def poll(self, seconds: float) -> list[EstimateRow]:
         """Rows."""
         values = (message.value() for message in self._follower.read(seconds))
         return [codec.decode(self._read(bytes(value))) for value in values if value is not None]
 
-    def take(self, news: Sequence[Estimate]) -> bool:
+    def take(self, news: Sequence[EstimateRow]) -> bool:
         """As for every board. A row of another epoch starts over, for the reports are others."""
         before = len(self._rows)
         for row in news:

@@ -114,7 +114,9 @@ def _close(clients: list[ToplClient]) -> None:
         list(pool.map(ToplClient.close, clients))
 
 
-def picture(rows: dict[int, estimate_codec.Estimate], truth: dict[int, Floats], epsilon: float, *, width: int) -> Group:
+def picture(
+    rows: dict[int, estimate_codec.EstimateRow], truth: dict[int, Floats], epsilon: float, *, width: int
+) -> Group:
     """The table beside the truth, and the promise. truth: loads by the start of their interval in ms."""
     compared, inside, off = list[Compared](), 0, list[tuple[float, float]]()
     for at, values in sorted(truth.items()):

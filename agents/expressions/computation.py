@@ -16,7 +16,7 @@ from susurrus.agents.expressions.kinds import Reasons
 from susurrus.agents.expressions.language import parse, quoted
 from susurrus.topics.records.fields import Path, check_paths
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.raw import Computed
+from susurrus.topics.records.raw import ComputedField
 from susurrus.topics.records.reason import Reason
 
 _Columns = dict[Path, list[Any]]
@@ -25,15 +25,15 @@ _Columns = dict[Path, list[Any]]
 class Computation:
     """Computes ``scalars`` of records that meet ``where``. Raises ValueError where one field's path leads through another's."""
 
-    def __init__(self, scalars: Sequence[Path | Computed], where: str | None) -> None:
+    def __init__(self, scalars: Sequence[Path | ComputedField], where: str | None) -> None:
         self._scalars = scalars
-        named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, Computed)}
+        named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, ComputedField)}
         # One engine for all: they are evaluated one after the other, and the limit of memory is theirs alone.
         self._engine = engine = Engine() if named or where is not None else None
         self._where = None if where is None else Evaluation(parse(where), boolean=True, engine=engine)
         self._computed = {scalar: Evaluation(one, engine=engine) for scalar, one in named.items()}
         evaluations = [*([] if self._where is None else [self._where]), *self._computed.values()]
-        plain = [scalar for scalar in scalars if not isinstance(scalar, Computed)]
+        plain = [scalar for scalar in scalars if not isinstance(scalar, ComputedField)]
         # Without expressions the columns are the scalars, one for each, as a format reads them.
         self.paths: list[Path] = plain
         """What a format reads of each record."""
@@ -59,7 +59,7 @@ class Computation:
             met, reasons = _evaluated(self._where, columns, len(accepted))
             reasons[(reasons == 0) & ~np.array(met, np.bool_)] = Reason.FILTERED
             accepted, columns, _ = _without(accepted, columns, reasons, refused)
-        computed: dict[Computed, list[Any]] = {}
+        computed: dict[ComputedField, list[Any]] = {}
         failed = np.zeros(len(accepted), np.uint8)
         for scalar, evaluation in self._computed.items():
             computed[scalar], reasons = _evaluated(evaluation, columns, len(accepted))
@@ -69,22 +69,30 @@ class Computation:
             computed = {scalar: list(compress(values, good)) for scalar, values in computed.items()}
         return Chunk(
             rows=chunk.rows,
-            columns=[computed[scalar] if isinstance(scalar, Computed) else columns[scalar] for scalar in self._scalars],
+            columns=[
+                computed[scalar] if isinstance(scalar, ComputedField) else columns[scalar] for scalar in self._scalars
+            ],
             refused=refused,
         )
 
 
-def paths_of(scalars: Sequence[Path | Computed], where: str | None) -> list[Path]:
+def paths_of(scalars: Sequence[Path | ComputedField], where: str | None) -> list[Path]:
     """The fields that `Computation` reads, without an engine; each once."""
-    texts = [*([] if where is None else [where]), *(one.expression for one in scalars if isinstance(one, Computed))]
-    plain = [scalar for scalar in scalars if not isinstance(scalar, Computed)]
+    texts = [
+        *([] if where is None else [where]),
+        *(one.expression for one in scalars if isinstance(one, ComputedField)),
+    ]
+    plain = [scalar for scalar in scalars if not isinstance(scalar, ComputedField)]
     return list(dict.fromkeys([*plain, *(path for text in texts for path in parse(text).fields)]))
 
 
-def expression_names(scalars: Sequence[Path | Computed], where: str | None) -> tuple[list[str], list[str]]:
+def expression_names(scalars: Sequence[Path | ComputedField], where: str | None) -> tuple[list[str], list[str]]:
     """(fields, texts) that expressions name, as SQL writes them: a name that is no plain word in double quotes, a text in single
     ones."""
-    texts = [*([] if where is None else [where]), *(one.expression for one in scalars if isinstance(one, Computed))]
+    texts = [
+        *([] if where is None else [where]),
+        *(one.expression for one in scalars if isinstance(one, ComputedField)),
+    ]
     parsed = [parse(text) for text in texts]
     fields = dict.fromkeys(path for one in parsed for path in one.fields)
     return [quoted(path) for path in fields], list(dict.fromkeys(text for one in parsed for text in one.texts()))

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.formats.format import Format
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import MalformedBatch, Scanned, Section
+from susurrus.topics.records.scanning import DecompressedBatch, MalformedBatch, Scanned
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Fetch(Protocol):
     def records(self) -> list[Any]:
         """The records. Raises UnreadableBatch."""
 
-    def sections(self) -> list[Section] | None:
+    def sections(self) -> list[DecompressedBatch] | None:
         """The record batches, of which the first may begin before ``start``; None where there are none. Raises UnreadableBatch."""
 
     def since(self, start: int) -> "Fetch":
@@ -64,7 +64,7 @@ C_co = TypeVar("C_co", bound=Columns, covariant=True)
 class WholeDecoder(Protocol[C_co]):
     """Decodes record batches without parsing them, like topics/raw_batches.py."""
 
-    def decode(self, sections: Sequence[Section], start: int, below: int | None) -> tuple[Scanned, C_co]:
+    def decode(self, sections: Sequence[DecompressedBatch], start: int, below: int | None) -> tuple[Scanned, C_co]:
         """The records with start <= offset < below, and their columns. Raises MalformedBatch."""
 
 

@@ -9,7 +9,7 @@ from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.histogram.columns import COLUMNS, Column, Count, Layout, Published
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
-from susurrus.topics.records.raw import Computed, ValueField
+from susurrus.topics.records.raw import ComputedField, ValueField
 
 _IF_SET: Final = ("expression", "lower", "upper")
 """Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
@@ -74,7 +74,7 @@ class ColumnSettings(Section):
     def column(self) -> Column:
         """The column of this kind. A kind that takes a field gets one if field and bounds are there."""
         value = None
-        path, bound = self.field if self.expression is None else Computed(self.expression), self.magnitude
+        path, bound = self.field if self.expression is None else ComputedField(self.expression), self.magnitude
         if path is not None and bound:
             value = ValueField(
                 path=path,

@@ -7,11 +7,11 @@ from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.expressions.language import parse, quoted
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.raw import Computed
+from susurrus.topics.records.raw import ComputedField
 
 
 def remarks(
-    settings: InputSettings, columns: Sequence[ColumnSettings], scalars: Sequence[Path | Computed]
+    settings: InputSettings, columns: Sequence[ColumnSettings], scalars: Sequence[Path | ComputedField]
 ) -> Iterator[str]:
     """One sentence each. scalars: what is decoded of a record."""
     for place, text in _expressions(settings, columns):

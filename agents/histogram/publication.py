@@ -90,7 +90,7 @@ class Publication:
         if not len(rows):
             return []
         table = rows.sorted()
-        release = histogram_codec.Release(
+        release = histogram_codec.TriggerHeader(
             window_start=start,
             window_end=start + self._calendar.window,
             trigger=trigger,

@@ -40,7 +40,7 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.compiled import compiled
 from susurrus.topics.raw_batches import RawBatchDecoder
-from susurrus.topics.records.raw import Computed, RawColumns, RawDecoder
+from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.wire.packing import Int32s, Int64s
@@ -74,7 +74,7 @@ def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integ
 def whole_decoder(settings: HistogramSettings) -> RawBatchDecoder | None:
     """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered."""
     schema = settings.raw_schema()
-    computed = settings.input.where is not None or any(isinstance(scalar, Computed) for scalar in schema.scalars)
+    computed = settings.input.where is not None or any(isinstance(scalar, ComputedField) for scalar in schema.scalars)
     if compiled is None or settings.input.format != Json.name or computed:
         return None
     return RawBatchDecoder(schema)
@@ -127,7 +127,7 @@ class Route(Stage):
         self._committed = position
         self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
         """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
-        self._announced: list[ledger_codec.Sources] = []
+        self._announced: list[ledger_codec.SourcesRecord] = []
         self._committed_look = Interval(0) if self._growth is None else self._growth.looked
         self._blind = False
         """The last look failed."""
@@ -370,7 +370,7 @@ class Route(Stage):
         self._blind = False
         grown = growth.saw(partitions, interval)
         if grown is not None:
-            self._announced.append(ledger_codec.Sources(number=grown[1], from_interval=grown[0]))
+            self._announced.append(ledger_codec.SourcesRecord(number=grown[1], from_interval=grown[0]))
 
     def _tick(self, interval: Interval) -> list[Output]:
         """Ticks for every by-user partition; source 0's carry the numbers of sources and from which interval on they hold."""

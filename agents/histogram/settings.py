@@ -25,7 +25,7 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import histogram, progress
-from susurrus.topics.records.raw import Computed, RawSchema
+from susurrus.topics.records.raw import ComputedField, RawSchema
 from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.wire.row_schema import RowSchema
 from susurrus.topics.wire.timestamps import format_time
@@ -176,7 +176,7 @@ class HistogramSettings(Settings):
         """How to decode the raw topic's records."""
         return RawSchema(
             user=self.input.user,
-            key=tuple(Computed(p.expression) if isinstance(p, ComputedKey) else p for p in self.input.key),
+            key=tuple(ComputedField(p.expression) if isinstance(p, ComputedKey) else p for p in self.input.key),
             values=self.layout.values,
             time=None if self.input.time == "kafka" else self.input.time,
             time_unit=self.input.time_unit,

@@ -31,7 +31,7 @@ from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import reports as report_codec
 from susurrus.topics.reports import Reports
 from susurrus.topics.spec import REPORTS, THRESHOLD, topic_name
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class ToplClient:
             code=codes,
         )
 
-    def adopt(self, threshold: Threshold) -> bool:
+    def adopt(self, threshold: ThresholdRecord) -> bool:
         """Use a threshold from now on. Returns False if it is older than ours, or not for our epsilon and bound.
 
         Reports stay epsilon-private for every threshold: it chooses the clipping point and the mixture, nothing else.

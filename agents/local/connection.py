@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from susurrus.agents.kafka.follow import Follower
 from susurrus.topics import threshold as threshold_codec
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 from susurrus.topics.wire.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Connection:
         *,
         reports: str,
         thresholds: str,
-        adopt: Callable[[Threshold], object],
+        adopt: Callable[[ThresholdRecord], object],
         max_queue: int,
         when_full: WhenFull,
         give_up: float,

@@ -19,10 +19,10 @@ from susurrus.mechanisms.local.estimate import Estimate, combine
 from susurrus.mechanisms.local.filter import hausman
 from susurrus.topics import estimate as estimate_codec
 
-Rows = Sequence[estimate_codec.Estimate]
+Rows = Sequence[estimate_codec.EstimateRow]
 
 
-def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
+def read_estimates(settings: Settings) -> list[estimate_codec.EstimateRow]:
     """All published intervals, in order of time; committed rows only, up to the end of the topic when it is read."""
     topic = settings.topic("estimate")
     json = reader_of(settings.output, settings.schemas[topic], settings.namespace)
@@ -35,11 +35,11 @@ def read_estimates(settings: Settings) -> list[estimate_codec.Estimate]:
     return sorted(rows, key=lambda row: row.interval)
 
 
-def _combined(rows: Iterable[estimate_codec.Estimate]) -> Estimate:
+def _combined(rows: Iterable[estimate_codec.EstimateRow]) -> Estimate:
     return combine(Estimate(row.count, float(row.sum.estimate), row.sum.std_error**2) for row in rows)
 
 
-def _inside(rows: Rows, start: int, end: int) -> list[estimate_codec.Estimate]:
+def _inside(rows: Rows, start: int, end: int) -> list[estimate_codec.EstimateRow]:
     return [row for row in rows if start <= row.interval < end]
 
 

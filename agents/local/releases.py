@@ -9,7 +9,7 @@ from typing import Any
 from susurrus.agents.frames import Frame, Tabular, measured_columns, measured_texts, number, shown_of, text_table
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.rows import RowReader, Start
-from susurrus.topics.estimate import Estimate, decode
+from susurrus.topics.estimate import EstimateRow, decode
 from susurrus.topics.spec import ESTIMATE
 from susurrus.topics.wire.timestamps import parse_time
 
@@ -18,7 +18,7 @@ from susurrus.topics.wire.timestamps import parse_time
 class LocalRelease(Tabular):
     """Estimates by interval, in the order of time. docs/topl.md says what the columns are."""
 
-    rows: tuple[Estimate, ...]
+    rows: tuple[EstimateRow, ...]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,6 +51,6 @@ class LocalRelease(Tabular):
         return text_table(f"{len(self):,} intervals{shown_of(len(shown), len(self))}", labels, numbers, width)
 
 
-def local_releases(settings: LocalSettings, start: Start) -> RowReader[Estimate, LocalRelease]:
+def local_releases(settings: LocalSettings, start: Start) -> RowReader[EstimateRow, LocalRelease]:
     """Yields the estimates of one pipeline."""
     return RowReader(settings, settings.topic(ESTIMATE.name), decode, LocalRelease, start)

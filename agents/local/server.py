@@ -31,7 +31,7 @@ from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.local.estimate import Estimate, Totals, combine
 from susurrus.mechanisms.local.filter import MeanFilter, hausman
 from susurrus.mechanisms.local.hybrid import Hybrid
-from susurrus.mechanisms.local.level import Follower
+from susurrus.mechanisms.local.level import LevelFollower
 from susurrus.mechanisms.local.shape import fit_distribution
 from susurrus.mechanisms.local.threshold import choose_threshold, round_up
 from susurrus.topics import estimate as estimate_codec
@@ -41,7 +41,7 @@ from susurrus.topics import threshold as threshold_codec
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.histogram import Measured
 from susurrus.topics.report_totals import BUCKETS
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 from susurrus.topics.wire.packing import Kind, kind_of
 from susurrus.topics.wire.timestamps import format_time
 
@@ -83,7 +83,7 @@ class Server(LocalStage):
             Interval(int(interval)): defaultdict(Totals, {int(v): Totals(*numbers) for v, numbers in versions.items()})
             for interval, versions in meta["open"].items()
         }
-        self._thresholds = {int(version): Threshold(**fields) for version, fields in meta["thresholds"].items()}
+        self._thresholds = {int(version): ThresholdRecord(**fields) for version, fields in meta["thresholds"].items()}
         self._running = Estimate(*meta["running"])
         if "filter" not in meta:  # as written before theta followed the level: it follows from the next fit on
             meta = {**meta, **self._earlier(meta["pooled"][0], meta["pooled"][1], meta["bank"])}
@@ -124,9 +124,9 @@ class Server(LocalStage):
             "follower": None if self._follower is None else self._follower.state(),
         }
 
-    def _followed_by(self, state: Any) -> Follower:
+    def _followed_by(self, state: Any) -> LevelFollower:
         newest = self._thresholds[max(self._thresholds)]
-        return Follower.restored(state, _perturber(newest.epsilon, newest.alpha), newest.horizon)
+        return LevelFollower.restored(state, _perturber(newest.epsilon, newest.alpha), newest.horizon)
 
     def _earlier(self, version: int, numbers: list[int], bank: dict[str, Any]) -> dict[str, Any]:
         """What an earlier release's state says in this one's words."""
@@ -187,7 +187,7 @@ class Server(LocalStage):
             return []
         distribution = fit_distribution(self._wave, self._first_phase)
         chosen = choose_threshold(distribution, local.epsilon, local.horizon)
-        threshold = Threshold(
+        threshold = ThresholdRecord(
             version=version + 1,
             theta=min(local.bound, round_up(chosen.theta)),
             epsilon=local.epsilon,
@@ -206,7 +206,9 @@ class Server(LocalStage):
         self._first_phase = np.zeros(BUCKETS, np.int64)
         self._fitted = now
         if local.follow:
-            self._follower = Follower(distribution, _perturber(threshold.epsilon, threshold.alpha), threshold.horizon)
+            self._follower = LevelFollower(
+                distribution, _perturber(threshold.epsilon, threshold.alpha), threshold.horizon
+            )
         outputs = self._publish(threshold)
         if threshold.version == 1:
             promise = ledger_codec.EventLevel(
@@ -240,7 +242,7 @@ class Server(LocalStage):
         newest = self._thresholds[max(self._thresholds)]
         return now >= newest.published + self._local.interval + self._local.lateness
 
-    def _publish(self, threshold: Threshold) -> list[Output]:
+    def _publish(self, threshold: ThresholdRecord) -> list[Output]:
         self._thresholds[threshold.version] = threshold
         needed = {number for versions in self._open.values() for number in versions}
         for old in self._thresholds.keys() - needed - {threshold.version - 1, threshold.version}:
@@ -263,7 +265,7 @@ class Server(LocalStage):
         [messages] = self.services.publisher.messages([topic], keys, values, stamps)
         return [Output(topic, 0, messages)]
 
-    def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.Estimate:
+    def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.EstimateRow:
         newest = max(versions)
         theta = self._thresholds[newest].theta
         found, noise, filtered = self._filter.take(
@@ -276,7 +278,7 @@ class Server(LocalStage):
                 self._follower.take(theta, *self._filter.level())
         self._running = combine((self._running, found))
         self.counters["intervals"] += 1
-        return estimate_codec.Estimate(
+        return estimate_codec.EstimateRow(
             interval_start=format_time(self._intervals.start(interval)),
             interval_end=format_time(self._intervals.end(interval)),
             count=found.count,

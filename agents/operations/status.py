@@ -95,7 +95,7 @@ def judge(
     """
     records = list(records)
     reports = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Status)}
-    refusals = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Refusal)}
+    refusals = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.RefusalRecord)}
     rows = []
     for place in dict.fromkeys([*ends, *sorted(set(refusals) - set(ends))]):
         report, refusal = reports.get(place), refusals.get(place)
@@ -120,7 +120,9 @@ def judge(
     return tuple(rows)
 
 
-def _state(report: ledger.Status | None, refusal: ledger.Refusal | None, owned: bool | None) -> tuple[State, str, str]:
+def _state(
+    report: ledger.Status | None, refusal: ledger.RefusalRecord | None, owned: bool | None
+) -> tuple[State, str, str]:
     """State, reason and action of one partition. owned: whether a worker has it, None where that is unknown."""
     stopped = report is not None and report.state == "stopped"
     if refusal is not None:

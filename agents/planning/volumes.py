@@ -237,7 +237,7 @@ def histogram_row_bytes(
     if not len(shown):
         return 0.0
     start = settings.start.first_window or settings.window.origin
-    release = histogram.Release(
+    release = histogram.TriggerHeader(
         window_start=start,
         window_end=start + settings.window.length,
         trigger=strategy.plan.triggers,

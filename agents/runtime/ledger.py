@@ -156,11 +156,11 @@ class Ledger:
         """Number of the pipeline's first window."""
         return self._calendar.window_at(self.start.first_window)
 
-    def joined(self, partition: int) -> codec.Sources | None:
+    def joined(self, partition: int) -> codec.SourcesRecord | None:
         """The announcement that made a raw partition a source: the first that includes it, or None."""
         self.refresh()
         with self._lock:
-            announced = [record for record in self._records.values() if isinstance(record, codec.Sources)]
+            announced = [record for record in self._records.values() if isinstance(record, codec.SourcesRecord)]
         return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
 
     def digests(self, partition: int) -> dict[tuple[WindowStart, Trigger], str]:
@@ -173,12 +173,12 @@ class Ledger:
                 if isinstance(record, codec.Digest) and record.partition == partition
             }
 
-    def published(self, partition: int) -> codec.Published | None:
+    def published(self, partition: int) -> codec.PublishedPosition | None:
         """How far this partition of streams has published; None where it has not. All commits before the caller's fence count."""
         # Commits of other partitions that are still open hide what lies behind them, so it is read to the very end.
         self.refresh(complete=True)
         record = self._get(f"published/{partition}")
-        return record if isinstance(record, codec.Published) else None
+        return record if isinstance(record, codec.PublishedPosition) else None
 
     def records(self) -> Mapping[str, codec.LedgerRecord]:
         """Everything, for status."""
@@ -311,7 +311,7 @@ class Ledger:
         """Record why a partition does not go on."""
         cause, _, action = reason.rpartition(": ")
         self.publish(
-            codec.Refusal(
+            codec.RefusalRecord(
                 stage=stage, partition=partition, cause=cause or reason, action=action, at=int(time.time() * 1000)
             )
         )

@@ -127,7 +127,7 @@ class Replay:
 
     # ---- a start -----------------------------------------------------------------------------------------------------
 
-    def _compare_at(self, position: Offset, public: codec.Published) -> None:
+    def _compare_at(self, position: Offset, public: codec.PublishedPosition) -> None:
         """Compare the chain with the ledger's, as far as that is possible where the state stands."""
         if position < public.position:
             log.info(
@@ -143,7 +143,7 @@ class Replay:
         else:  # commits without rows came after it
             self._public = None
 
-    def _compared_with_public(self, public: codec.Published | None, state: dict[str, Any] | None) -> str:
+    def _compared_with_public(self, public: codec.PublishedPosition | None, state: dict[str, Any] | None) -> str:
         """The fingerprint of the last row that the ledger knows. Raises MorePublic where the topic ends with another one.
 
         Both are written in one transaction. So they agree, unless the ledger is an older copy, or another owner has published since
@@ -189,13 +189,13 @@ class Replay:
         self._chain.add(streams, codes[good[split:]], values[good[split:]])
         return known
 
-    def _compare(self, public: codec.Published) -> None:
+    def _compare(self, public: codec.PublishedPosition) -> None:
         """The chain is at the ledger's position."""
         if (self._chain.begins, self._chain.digest()) != (public.begins, public.digest):
             raise self._mismatch(public)
         self._public = None
 
-    def _mismatch(self, public: codec.Published) -> ReplayMismatch:
+    def _mismatch(self, public: codec.PublishedPosition) -> ReplayMismatch:
         return ReplayMismatch(
             f"stage=stream partition={self._partition} position={public.position}: what is public up to here was published from "
             "different values, and the same noise must never cover two inputs: restore the raw topic and the internal topics as "
@@ -208,7 +208,7 @@ class Replay:
         """The ledger's record of a commit that has outputs. rows: its messages for the public topic, as they are written."""
         if rows:
             self._row = self._chain.fingerprint(rows[-1]["key"], rows[-1]["value"])
-        record = codec.Published(
+        record = codec.PublishedPosition(
             partition=self._partition,
             begins=self._chain.begins,
             position=position,

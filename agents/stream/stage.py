@@ -28,7 +28,7 @@ from susurrus.agents.stream.replay import Replay
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.stream.releases import Releases
-from susurrus.mechanisms.stream.table import Step, stream_address
+from susurrus.mechanisms.stream.table import StreamStep, stream_address
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
 from susurrus.topics.compiled import compiled
@@ -154,7 +154,7 @@ class Stream(Stage):
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
-    def _publish(self, step: Step, good: Ints, records: Sequence[Any], known: int) -> None:
+    def _publish(self, step: StreamStep, good: Ints, records: Sequence[Any], known: int) -> None:
         """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
         The order of the rows of different streams is that of the raw log, so it does not depend on the batches. Rows of the first
@@ -173,10 +173,10 @@ class Stream(Stage):
             stamps = records.timestamp[at].tolist()
         else:
             stamps = [records[row].timestamp for row in at.tolist()]
-        release = codec.StreamRelease(
+        release = codec.StreamHeader(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
-        keys, values = codec.encode_rows(release, codec.Released(streams=names, **columns))
+        keys, values = codec.encode_rows(release, codec.StreamColumns(streams=names, **columns))
         [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, values, stamps)
         self._messages += messages
 

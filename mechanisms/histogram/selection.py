@@ -31,7 +31,7 @@ _LIMB = 26
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SelectionOutcome:
     """Per candidate: selected now; else `need` in 2^-20 units and `due`, the first later trigger that could succeed."""
 
     selected: npt.NDArray[np.bool_]
@@ -121,7 +121,9 @@ class Selector:
         """float64[T]: by how much rounding of the noise can move `matched`."""
         self._exact_weight = int(_LIMIT / 2 / max(float(self._ceiling.max()), 1.0))
 
-    def evaluate(self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise) -> Outcome:
+    def evaluate(
+        self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise
+    ) -> SelectionOutcome:
         """Test candidates at `trigger`: keys whose gate is open, with the history of their weight (2^-20 units)."""
         size = len(history)
         selected = np.zeros(size, np.bool_)
@@ -132,7 +134,7 @@ class Selector:
         for begin in range(0, size, rows):
             part = np.arange(begin, min(begin + rows, size))
             selected[part], need[part], due[part] = self._evaluate(trigger, labels[part], history.take(part), noise)
-        return Outcome(selected, need, due)
+        return SelectionOutcome(selected, need, due)
 
     def _evaluate(
         self, trigger: int, labels: npt.NDArray[np.uint8], history: Histories, noise: WindowNoise

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.randomness import WORD, Words, check_epsilon, exp_below, secure_word, secure_words
-from susurrus.mechanisms.local.window import GRID, GRID_BITS, Window
+from susurrus.mechanisms.local.window import GRID, GRID_BITS, WindowMechanism
 
 EPSILON_STAR = 0.61  # [WXY+19] eq. 7: ln((-5 + 2 (6353 - 405 sqrt 241)^(1/3) + 2 (6353 + 405 sqrt 241)^(1/3)) / 27)
 
@@ -86,9 +86,9 @@ class StochasticRounding:
         return p * (1 - p) * scale**2
 
 
-def piecewise(epsilon: float) -> Window:
+def piecewise(epsilon: float) -> WindowMechanism:
     """The piecewise mechanism on the grid: a window of the share 1 / (e^(eps/2) + 1) of the outputs. [WXY+19] Alg. 2"""
-    return Window(epsilon, max(1, round(GRID / (math.exp(check_epsilon(epsilon) / 2) + 1))))
+    return WindowMechanism(epsilon, max(1, round(GRID / (math.exp(check_epsilon(epsilon) / 2) + 1))))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Hybrid:
         return StochasticRounding(self.epsilon)
 
     @cached_property
-    def window(self) -> Window:
+    def window(self) -> WindowMechanism:
         return piecewise(self.epsilon)
 
     def allowed(self, code: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -41,7 +41,7 @@ SHRINK = 0.5  # standard errors
 RISE, FALL, STEP, LEAP = 1.2, 0.8, 2.0, 4.0
 
 
-class Follower:
+class LevelFollower:
     """The levels since a fit of phase 1, and the theta that they ask for.
 
     `distribution`: of phase 1. `perturber`: of phase 2; its alpha stays. `values`: reports expected under one fit.

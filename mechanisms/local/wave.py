@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.randomness import Words, check_epsilon, secure_word, secure_words
-from susurrus.mechanisms.local.window import GRID, Window
+from susurrus.mechanisms.local.window import GRID, WindowMechanism
 
 Scale = Literal["linear", "log"]
 LOG_STEPS = 1024.0
@@ -75,9 +75,9 @@ class SquareWave:
             raise ConfigurationError(f"scale={self.scale!r} is not known: use 'linear' or 'log'")
 
     @cached_property
-    def window(self) -> Window:
+    def window(self) -> WindowMechanism:
         b = half_width(self.epsilon)
-        return Window(self.epsilon, max(1, round(GRID * 2 * b / (1 + 2 * b))))
+        return WindowMechanism(self.epsilon, max(1, round(GRID * 2 * b / (1 + 2 * b))))
 
     @property
     def codes(self) -> int:

@@ -38,7 +38,7 @@ GRID = 1 << GRID_BITS
 
 
 @dataclass(frozen=True)
-class Window:
+class WindowMechanism:
     """The window mechanism with `cells` = N output codes and a window of `width` = W of them."""
 
     epsilon: float

@@ -15,7 +15,7 @@ from susurrus.mechanisms.kalman import BlockBanks
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import block_noise, block_values
 from susurrus.mechanisms.stream.complete_blocks import CompleteBlocks, MeasuredBlocks, completed, measured
-from susurrus.mechanisms.stream.constants import Constants
+from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.level_jumps import NONE, Jump, OpenTree, suspected
 from susurrus.mechanisms.stream.posterior import FIT_MEMORY, MOVE, widened
 from susurrus.mechanisms.stream.releases import Releases
@@ -23,7 +23,7 @@ from susurrus.mechanisms.stream.stream_state import StreamState
 
 
 def filter_blocks(
-    mechanism: Constants,
+    mechanism: TopsConstants,
     states: Sequence[StreamState],
     trees: Ints,
     inside: Ints,
@@ -63,7 +63,7 @@ class FilteredBlocks:
     jumps: Ints
 
 
-def _filtered(mechanism: Constants, blocks: CompleteBlocks, taken: MeasuredBlocks) -> FilteredBlocks:
+def _filtered(mechanism: TopsConstants, blocks: CompleteBlocks, taken: MeasuredBlocks) -> FilteredBlocks:
     """Run the streams' filters over their blocks, one block of each stream a step; the states move on."""
     states, begins = blocks.states, blocks.begins
     for state, part in zip(states, np.split(taken.sums, begins[1:]), strict=True):
@@ -97,7 +97,7 @@ def _filtered(mechanism: Constants, blocks: CompleteBlocks, taken: MeasuredBlock
     return FilteredBlocks(sums, errors, fits, jumps)
 
 
-def open_tree(mechanism: Constants, state: StreamState, blocks: int | None = None) -> OpenTree:
+def open_tree(mechanism: TopsConstants, state: StreamState, blocks: int | None = None) -> OpenTree:
     """Return what the filter knows of a stream's open tree, up to so many blocks."""
     assert state.before is not None
     noise = block_noise(mechanism.menu[state.entry]).scaled(state.ratio**2)
@@ -108,7 +108,7 @@ def open_tree(mechanism: Constants, state: StreamState, blocks: int | None = Non
 class _Jumps:
     """Seeks jumps of the levels of several streams, in the trees behind their first ones."""
 
-    def __init__(self, mechanism: Constants, states: Sequence[StreamState], trees: Ints) -> None:
+    def __init__(self, mechanism: TopsConstants, states: Sequence[StreamState], trees: Ints) -> None:
         self._mechanism, self._states, self._later = mechanism, states, trees > 0
         self._size = block_noise(mechanism.base).blocks
         self.settled: dict[int, Jump] = {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import block_noise
-from susurrus.mechanisms.stream.constants import Constants
+from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.leaves import flat
 from susurrus.mechanisms.stream.posterior import MOVE
 from susurrus.mechanisms.stream.stream_state import StreamState
@@ -90,7 +90,7 @@ class MeasuredBlocks:
     shift: Ints
 
 
-def measured(mechanism: Constants, blocks: CompleteBlocks) -> MeasuredBlocks:
+def measured(mechanism: TopsConstants, blocks: CompleteBlocks) -> MeasuredBlocks:
     """Return the blocks as the filter takes them: sums of their leaves, and the layers' deviations on the way up."""
     menu, allocation, fanout = mechanism.menu, mechanism.allocation, mechanism.base.fanout
     of_streams = [

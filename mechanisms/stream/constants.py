@@ -9,7 +9,7 @@ from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.smoothers import Smoother
 
 
-class Constants(Protocol):
+class TopsConstants(Protocol):
     """The public constants of ``Tops``, which says what they mean."""
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
 from susurrus.mechanisms.stream.block_filters import filter_blocks
-from susurrus.mechanisms.stream.constants import Constants
+from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.leaves import flat
 from susurrus.mechanisms.stream.level_jumps import NONE
 from susurrus.mechanisms.stream.releases import Releases
@@ -32,7 +32,7 @@ class TreeNoise:
     What is forgotten is drawn again, with the same result: every draw has its address.
     """
 
-    def __init__(self, mechanism: Constants) -> None:
+    def __init__(self, mechanism: TopsConstants) -> None:
         self._mechanism = mechanism
         self._known: dict[bytes, tuple[int, Ints]] = {}
 
@@ -63,7 +63,7 @@ class TreeNoise:
 
 
 def release(
-    mechanism: Constants,
+    mechanism: TopsConstants,
     states: Sequence[StreamState],
     addresses: Sequence[bytes],
     first: Ints,
@@ -94,7 +94,7 @@ def release(
 
 
 def _plain(
-    mechanism: Constants,
+    mechanism: TopsConstants,
     states: Sequence[StreamState],
     first: Ints,
     inside: Ints,

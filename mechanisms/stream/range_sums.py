@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise, block_values
-from susurrus.mechanisms.stream.constants import Constants
+from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.level_jumps import NONE, jump_variances
 from susurrus.mechanisms.stream.posterior import FIT_LIMIT, MOVE, posterior, spreads, widened
@@ -43,7 +43,7 @@ class ReleasedStream:
     @classmethod
     def of(
         cls,
-        mechanism: Constants,
+        mechanism: TopsConstants,
         *,
         value: Ints,
         layout: Ints,

@@ -27,7 +27,7 @@ _NO_INTS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """What a step over a batch did.
 
     releases: n rows, stream by stream.  rows: int64[n], their rows in the table.  events: int64[n], the places in the batch of
@@ -88,7 +88,7 @@ class TopsTable:
             return self._state(row).pack()
         return pack_held(position, self.held[row])
 
-    def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> Step:
+    def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> StreamStep:
         """Take in values int64[n] of streams int64[n], in order."""
         touched, begins, counts, order = _grouped(rows, len(self.addresses))
         ordered, ends = values[order], begins + counts
@@ -109,7 +109,7 @@ class TopsTable:
         if len(parts) > 1:
             by_stream = np.argsort(owners, kind="stable")
             releases, owners, places = releases.taken(by_stream), owners[by_stream], places[by_stream]
-        return Step(releases, owners, order[places - 1], touched, changed)
+        return StreamStep(releases, owners, order[places - 1], touched, changed)
 
     def _pass(
         self, rows: Ints, begins: Ints, ends: Ints, at: Ints, ordered: Ints, noise: AddressedNoise
@@ -206,7 +206,7 @@ class PakTable:
         """Return the bytes of the held-out values."""
         return self.states[row].pack()[PakState.HEAD_BYTES :]
 
-    def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> Step:
+    def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> StreamStep:
         """Does what ``TopsTable.step`` does."""
         touched, starts, counts, order = _grouped(rows, len(self.states))
         ordered = values[order]
@@ -228,7 +228,7 @@ class PakTable:
         sizes = np.array([len(part[2]) for part in parts], dtype=np.int64)
         owners, shift = np.repeat(of_part, sizes, axis=0).T
         releases = joined([part[2] for part in parts])
-        return Step(releases, owners, order[releases.last + shift], touched, np.array(changed, dtype=np.int64))
+        return StreamStep(releases, owners, order[releases.last + shift], touched, np.array(changed, dtype=np.int64))
 
 
 Table = TopsTable | PakTable

@@ -12,14 +12,14 @@ import numpy as np
 
 from susurrus.mechanisms.kalman import BlockBank, mixture_weights
 from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
-from susurrus.mechanisms.stream.constants import Constants
+from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.growth import Seen, count_noise, truncation
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
 
 
 def close(
-    mechanism: Constants,
+    mechanism: TopsConstants,
     states: Sequence[StreamState],
     addresses: Sequence[bytes],
     trees: Ints,
@@ -61,7 +61,7 @@ def close(
         state.open_blocks, state.before = np.zeros(0), BlockBank(state.filter.models, state.filter.numbers.copy())
 
 
-def seen_of(mechanism: Constants, state: StreamState, clipped: float, clipped_error: float) -> Seen:
+def seen_of(mechanism: TopsConstants, state: StreamState, clipped: float, clipped_error: float) -> Seen:
     """Return what the rules of growth see of a complete tree."""
     assert state.filter is not None
     blocks, values = state.open_blocks, mechanism.base.values
@@ -76,7 +76,7 @@ def seen_of(mechanism: Constants, state: StreamState, clipped: float, clipped_er
     return Seen(levels, max(error, noise) / span, mean, clipped / values if counted else None, clipped_error / values)
 
 
-def truncated(mechanism: Constants, state: StreamState, seen: Seen) -> tuple[float, float]:
+def truncated(mechanism: TopsConstants, state: StreamState, seen: Seen) -> tuple[float, float]:
     """Return the estimated sum that theta has cut off from a complete tree, and its error from the count's noise."""
     values, width = mechanism.base.values, float(state.theta - state.lower)
     mean = seen.mean * state.width - (state.lower - state.first_lower)

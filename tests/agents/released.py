@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.estimates import Estimates
-from susurrus.agents.histogram.estimates import Release as ReadRelease
+from susurrus.agents.histogram.estimates import TriggerHeader as ReadRelease
 from susurrus.agents.pipelines import settings_from
 from susurrus.topics import histogram, progress
-from susurrus.topics.histogram import ColumnRows, Release
+from susurrus.topics.histogram import ColumnRows, TriggerHeader
 
 DAY = 86_400_000
 EPOCHS = {1: "ab" * 16, 2: "cd" * 16, 3: "01" * 16}
@@ -46,7 +46,7 @@ def rows(
     epoch: int = 1,
 ) -> list[tuple[bytes, bytes]]:
     """Kafka keys and values of one trigger; ``counts`` by canonical key."""
-    release = Release(
+    release = TriggerHeader(
         window_start=window,
         window_end=window + DAY,
         trigger=trigger,

@@ -47,10 +47,10 @@ class MemoryLedger:
 
     def refresh(self) -> None: ...
 
-    def published(self, partition: int) -> ledger_codec.Published | None:
+    def published(self, partition: int) -> ledger_codec.PublishedPosition | None:
         key = f"published/{partition}".encode()
         record = ledger_codec.decode(key, self.records.get(key))
-        return record if isinstance(record, ledger_codec.Published) else None
+        return record if isinstance(record, ledger_codec.PublishedPosition) else None
 
     def begins(self, topic: str, partition: int) -> int:
         return self.began.get((topic, partition), 0)
@@ -70,9 +70,9 @@ class MemoryLedger:
         self.charged = True
         return Output("charges", 0, [{"key": b"charge", "value": b"{}"}])
 
-    def joined(self, partition: int) -> ledger_codec.Sources | None:
+    def joined(self, partition: int) -> ledger_codec.SourcesRecord | None:
         found = [ledger_codec.decode(key, value) for key, value in self.records.items() if value]
-        announced = [record for record in found if isinstance(record, ledger_codec.Sources)]
+        announced = [record for record in found if isinstance(record, ledger_codec.SourcesRecord)]
         return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
 
     output = Ledger.output

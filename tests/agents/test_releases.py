@@ -184,10 +184,10 @@ class TestStreams:
     @pytest.fixture(scope="class")
     def streams(self, kafka: Broker) -> Settings:
         n, numbers = 3, np.array([10.0, 20.0, 30.0])
-        release = private_stream.StreamRelease(method="tops", epsilon=1.0, epoch="ab")
+        release = private_stream.StreamHeader(method="tops", epsilon=1.0, epoch="ab")
         rows = private_stream.encode_rows(
             release,
-            private_stream.Released(
+            private_stream.StreamColumns(
                 streams=[b'"m-1"'] * n,
                 first=np.array([300, 304, 308]),
                 last=np.array([303, 307, 311]),
@@ -236,7 +236,7 @@ class TestLocalReports:
     @pytest.fixture(scope="class")
     def local(self, kafka: Broker) -> Settings:
         rows = [
-            estimate.Estimate(
+            estimate.EstimateRow(
                 interval_start=format_time(60_000 * at),
                 interval_end=format_time(60_000 * (at + 1)),
                 count=count,

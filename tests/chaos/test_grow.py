@@ -26,9 +26,9 @@ EVERY = 2_000
 LENGTH = 600_000
 
 
-def grown_to(pipeline: Pipeline) -> list[ledger.Sources]:
+def grown_to(pipeline: Pipeline) -> list[ledger.SourcesRecord]:
     records = [ledger.decode(m.key(), m.value()) for m in pipeline.broker.read_all(pipeline.settings.topic("ledger"))]
-    return [record for record in records if isinstance(record, ledger.Sources)]
+    return [record for record in records if isinstance(record, ledger.SourcesRecord)]
 
 
 def released(pipeline: Pipeline) -> int:

@@ -51,7 +51,7 @@ def test_each_is_a_json_schema_and_refuses_a_row_without_a_member(name: str) -> 
 
 
 def test_what_the_codecs_write_follows_them() -> None:
-    release = histogram.Release(
+    release = histogram.TriggerHeader(
         window_start=0, window_end=1, trigger=1, of_triggers=2, strategy="closing", epoch="6f0c"
     )
     import numpy as np
@@ -60,7 +60,7 @@ def test_what_the_codecs_write_follows_them() -> None:
     said = progress.Progress(
         window=0, trigger=1, of_triggers=2, partition=0, of_partitions=4, rows=1, epoch="6f0c", epoch_number=1
     )
-    chosen = threshold.Threshold(
+    chosen = threshold.ThresholdRecord(
         version=1, theta=96.0, epsilon=1.0, alpha=0.5, reports=500, phase1_epsilon=1.0, bound=100.0
     )
     for name, value in (

@@ -38,7 +38,7 @@ def records() -> dict[str, bytes]:
     )
     commit = changelog.ChangelogRecord(77, "dGVzdA", b"\x81\xa1g\x07", [(b"k", b"v"), (b"l", b"")], [b"m"])
     chunks = changelog.encode(commit, 80)
-    release = histogram.Release(
+    release = histogram.TriggerHeader(
         window_start=0, window_end=86_400_000, trigger=1, of_triggers=2, strategy="toeplitz", epoch="00ff"
     )
     columns = [

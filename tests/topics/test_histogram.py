@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.histogram import ColumnRows, Release, decode_row, decode_rows, encode_rows
+from susurrus.topics.histogram import ColumnRows, TriggerHeader, decode_row, decode_rows, encode_rows
 from susurrus.topics.wire.packing import MalformedRecord
 
-RELEASE = Release(
+RELEASE = TriggerHeader(
     window_start=1_767_225_600_000,
     window_end=1_767_312_000_000,
     trigger=3,

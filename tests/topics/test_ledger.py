@@ -12,12 +12,12 @@ RECORDS = {
     "epoch": ledger.Epoch(epoch="6f0c", number=2, created=5),
     "config": ledger.Config(digest="ab" * 32, fields={"z": [1.5, None], "a": {"b": True}}),
     "start": ledger.Start(first_window=0, origin="earliest", topic_id="dGVzdA", offsets={1: 20, 0: 10}),
-    "sources/8": ledger.Sources(number=8, from_interval=100),
+    "sources/8": ledger.SourcesRecord(number=8, from_interval=100),
     "started/bound/3": ledger.Started(stage="bound", partition=3),
     "digest/1/1970-01-01T00:00:00Z/3": ledger.Digest(partition=1, window=0, trigger=3, digest="00ff", rows=7),
     "event-level/4": ledger.EventLevel(partition=4, method="tops", epsilon=0.1, delta=0.0),
-    "published/5": ledger.Published(partition=5, begins=3, position=99, digest="ab" * 32, row="cd" * 16),
-    "refusal/route/0": ledger.Refusal(stage="route", partition=0, cause="eaten", action="restore", at=5),
+    "published/5": ledger.PublishedPosition(partition=5, begins=3, position=99, digest="ab" * 32, row="cd" * 16),
+    "refusal/route/0": ledger.RefusalRecord(stage="route", partition=0, cause="eaten", action="restore", at=5),
     "status/release/2": ledger.Status(stage="release", partition=2, state="running", interval=9, counters={"in": 1}),
 }
 

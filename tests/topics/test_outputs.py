@@ -16,7 +16,7 @@ from susurrus.topics import estimate, private_stream, reports, threshold
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.packing import MalformedRecord
 
-RELEASE = private_stream.StreamRelease(method="tops", epsilon=0.1, epoch="6f0c")
+RELEASE = private_stream.StreamHeader(method="tops", epsilon=0.1, epoch="6f0c")
 
 
 def released(**changes):
@@ -41,7 +41,7 @@ def released(**changes):
         "truncated_error": np.array([np.nan, 9.0]),
         "layout": np.array([0, 2]),
     }
-    return private_stream.Released(**(columns | changes))
+    return private_stream.StreamColumns(**(columns | changes))
 
 
 def test_a_released_piece_survives():
@@ -148,7 +148,7 @@ def test_a_report_that_cannot_be_is_not_written(name, value):
         reports.encode(batch)
 
 
-THRESHOLD = threshold.Threshold(
+THRESHOLD = threshold.ThresholdRecord(
     version=2, theta=96.0, epsilon=1.0, alpha=0.4, reports=65536, phase1_epsilon=1.0, bound=1000.0, published=5
 )
 
@@ -189,7 +189,7 @@ def test_every_truncation_of_a_threshold_is_malformed():
             threshold.decode(bad)
 
 
-ESTIMATE = estimate.Estimate(
+ESTIMATE = estimate.EstimateRow(
     interval_start="2026-01-01T00:00:00Z",
     interval_end="2026-01-01T00:01:00Z",
     count=4021,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.payloads import JsonReader
-from susurrus.topics.records.raw import Computed, RawColumns, RawDecoder, RawSchema, ValueField
+from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, RawSchema, ValueField
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.partitioner import placements
 from tests.record_batches import record_batch, section_of
@@ -259,4 +259,4 @@ def test_a_malformed_batch_is_refused_wherever_it_is_cut_or_changed() -> None:
 
 def test_a_computed_scalar_is_not_for_this_decoder() -> None:
     with pytest.raises(ValueError, match="computed"):
-        RawBatchDecoder(RawSchema(user="u", key=(Computed("upper(k)"),)))
+        RawBatchDecoder(RawSchema(user="u", key=(ComputedField("upper(k)"),)))

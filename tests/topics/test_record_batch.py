@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from susurrus.topics import record_batch as parser
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.scanning import MalformedBatch, Record, Scanner, Section
+from susurrus.topics.records.scanning import DecompressedBatch, InputRecord, MalformedBatch, Scanner
 from tests.record_batches import odd_batches, record_batch, section_of, zigzag
 
 VALUES = [b'{"u":1}', None, b"", b"x" * 300, b'{"u":2}']
 KEYS = [b"k", None, b"", b"\xff" * 70, b"l"]
-BOTH: dict[str, Callable[[Section], list[Record]]] = {"python": parser._parse, "installed": parser.parse}
+BOTH: dict[str, Callable[[DecompressedBatch], list[InputRecord]]] = {"python": parser._parse, "installed": parser.parse}
 
 
-def whole(section: Section) -> list[Record] | None:
+def whole(section: DecompressedBatch) -> list[InputRecord] | None:
     """As the scanner sees them, where it is there; else as the parser does."""
     if compiled is None:
         return outcome(parser.parse, section)
@@ -29,14 +29,16 @@ def whole(section: Section) -> list[Record] | None:
         return None
 
 
-def outcome(parse: Callable[[Section], list[Record]], section: Section) -> list[Record] | None:
+def outcome(
+    parse: Callable[[DecompressedBatch], list[InputRecord]], section: DecompressedBatch
+) -> list[InputRecord] | None:
     try:
         return parse(section)
     except MalformedBatch:
         return None
 
 
-def in_all_programs(section: Section) -> list[Record] | None:
+def in_all_programs(section: DecompressedBatch) -> list[InputRecord] | None:
     """The records, None for a malformed batch."""
     found, *others = [*(outcome(parse, section) for parse in BOTH.values()), whole(section)]
     assert all(other == found for other in others)
@@ -107,7 +109,7 @@ def test_of_changed_bytes_all_programs_read_the_same() -> None:
 
 @given(st.binary(max_size=60), st.integers(0, 4), st.integers(0, 6))
 def test_of_whatever_bytes_all_programs_read_the_same(text: bytes, number: int, span: int) -> None:
-    in_all_programs(Section(text, 0, len(text), 5, 1_000, 1_009, False, number, span))
+    in_all_programs(DecompressedBatch(text, 0, len(text), 5, 1_000, 1_009, False, number, span))
 
 
 def test_a_batch_is_usual_whose_attributes_are_of_one_byte_and_of_which_nothing_is_missing() -> None:
@@ -126,7 +128,7 @@ def test_numbers_of_up_to_ten_bytes(longer: int) -> None:
         encoded = zigzag(number, longer=longer)
         body = b"\0" + encoded + b"\0" + b"\1\1\0"  # attributes, time, offset, no key, no value, no headers
         text = zigzag(len(body)) + body
-        found = in_all_programs(Section(text, 0, len(text), 0, 0, 0, False, 1, 1))
+        found = in_all_programs(DecompressedBatch(text, 0, len(text), 0, 0, 0, False, 1, 1))
         assert found == (None if len(encoded) > 10 else [(0, number, 0, None, None)])
 
 

@@ -29,7 +29,7 @@ class Assembled:
     numbers: list[Int64s]
 
 
-class Assembly:
+class RecordColumns:
     """Columns of the accepted records, chunk by chunk; the rest of a record's checks; and their assembly at the end.
 
     groups: scalars that make one code together, such as the parts of a composite key. measures: of the columns of numbers.

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.topics.records.assembly import Assembly, Measure
+from susurrus.topics.records.assembly import Measure, RecordColumns
 from susurrus.topics.records.categories import Categories
 from susurrus.topics.records.fields import Path, check_paths, parse_path
 from susurrus.topics.records.numbers import TimeUnit, event_times, first_step, measure, steps_of_field
@@ -20,11 +20,11 @@ from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Int32s, Int64s
 
-__all__ = ["Computed", "RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
+__all__ = ["ComputedField", "RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class ComputedField:
     """A scalar that is computed from a record's fields before the decoder sees it. expression: its canonical text."""
 
     expression: str
@@ -35,7 +35,7 @@ class ValueField:
     """A measured field. bound: L > 0, the largest |v| after clamping, in the field's unit. grid: g > 0; values become rint(v / g)
     within ``lowest`` and ``highest``. lower, upper: where values are clamped, in the field's unit; -L and L by default."""
 
-    path: str | Computed
+    path: str | ComputedField
     bound: float
     grid: float
     lower: float | None = None
@@ -67,7 +67,7 @@ class RawSchema:
     """
 
     user: str
-    key: tuple[str | Computed, ...]
+    key: tuple[str | ComputedField, ...]
     values: tuple[ValueField, ...] = ()
     time: str | None = None
     time_unit: TimeUnit = "ms"
@@ -77,7 +77,7 @@ class RawSchema:
     max_key_bytes: int = 4096
 
     @property
-    def scalars(self) -> tuple[Path | Computed, ...]:
+    def scalars(self) -> tuple[Path | ComputedField, ...]:
         """What is decoded of a record: its own fields by their paths, and what is computed from fields. Raises ValueError."""
         scalars = [self.user, *self.key, *(value.path for value in self.values)]
         if self.time is not None:
@@ -121,7 +121,7 @@ class RawDecoder:
         if schema.time is not None:
             self._measures.append(partial(event_times, unit=schema.time_unit))
         self.scalars = schema.scalars
-        self.paths = [scalar for scalar in self.scalars if not isinstance(scalar, Computed)]
+        self.paths = [scalar for scalar in self.scalars if not isinstance(scalar, ComputedField)]
         """The scalars that are fields of the record. A format reads them where nothing is computed."""
         check_paths(self.paths)
 
@@ -132,7 +132,7 @@ class RawDecoder:
         user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit, empty=empty)
         nullable = schema.null_key == "value"
         key = [Categories(Reason.MISSING_KEY, nullable=nullable, limit=limit) for _ in schema.key]
-        batch = Assembly([[user], key], self._measures)
+        batch = RecordColumns([[user], key], self._measures)
         for chunk in chunks:
             batch.add(chunk)
         found = batch.finish()

@@ -32,7 +32,7 @@ class MalformedBatch(ValueError):
     """A record batch is not as Kafka's message format 2 says."""
 
 
-class Section(NamedTuple):
+class DecompressedBatch(NamedTuple):
     """The records of one record batch of message format 2, decompressed: ``data[first:last]``, and what its header says."""
 
     data: bytes
@@ -48,7 +48,7 @@ class Section(NamedTuple):
     """How many offsets the batch has: more than records where some were compacted away."""
 
 
-class Record(NamedTuple):
+class InputRecord(NamedTuple):
     """One record, as a stage sees it."""
 
     offset: int
@@ -59,7 +59,7 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Group:
+class CodedScalars:
     """Users, keys or streams. codes: int32[n], in order of first occurrence among the rows taken, -1 for rows left.
 
     items: canonical JSON by code. placements: uint32 each, see `partitioner.placements`.
@@ -71,7 +71,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scanned(Sequence[Record]):
+class Scanned(Sequence[InputRecord]):
     """Records of some sections, and what was found in their values. As a sequence it makes objects of single records.
 
     offset, timestamp: int64[n]. timestamp_type: uint8[n]. left: int64, the rows to be decoded in Python, in order. beyond: how many
@@ -79,7 +79,7 @@ class Scanned(Sequence[Record]):
     schema or, of texts, in ms; 0 for rows left; empty if there is none.
     """
 
-    sections: Sequence[Section]
+    sections: Sequence[DecompressedBatch]
     starts: Int64s
     """The first row of each section."""
     places: Int32s
@@ -89,7 +89,7 @@ class Scanned(Sequence[Record]):
     timestamp_type: npt.NDArray[np.uint8]
     left: Int64s
     beyond: int
-    groups: list[Group]
+    groups: list[CodedScalars]
     numbers: list[npt.NDArray[np.float64]]
     times: Int64s
 
@@ -97,17 +97,17 @@ class Scanned(Sequence[Record]):
         return len(self.offset)
 
     @overload
-    def __getitem__(self, row: int) -> Record: ...
+    def __getitem__(self, row: int) -> InputRecord: ...
     @overload
-    def __getitem__(self, row: slice) -> list[Record]: ...
-    def __getitem__(self, row: int | slice) -> Record | list[Record]:
+    def __getitem__(self, row: slice) -> list[InputRecord]: ...
+    def __getitem__(self, row: int | slice) -> InputRecord | list[InputRecord]:
         """Copies of single records."""
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
         row = range(len(self))[row]
         data = self.sections[int(np.searchsorted(self.starts, row, "right")) - 1].data
         key, key_end, value, value_end = self.places[row].tolist()
-        return Record(
+        return InputRecord(
             int(self.offset[row]),
             int(self.timestamp[row]),
             int(self.timestamp_type[row]),
@@ -144,7 +144,7 @@ class Scanner:
         times = None if time is None else (time[0], time[1] == "iso", *_STAMPS[time[1]])
         self._scan: Any = compiled.Scanner(list(map(list, paths)), list(groups), list(numbers), times).scan
 
-    def scan(self, sections: Sequence[Section], start: int, below: int | None = None) -> Scanned:
+    def scan(self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None) -> Scanned:
         """The records with start <= offset < below. Raises MalformedBatch."""
         try:
             offset, timestamp, places, counts, left, beyond, groups, numbers, times = self._scan(
@@ -163,7 +163,7 @@ class Scanner:
             left=np.frombuffer(left, np.int64),
             beyond=beyond,
             groups=[
-                Group(
+                CodedScalars(
                     codes=np.frombuffer(codes, np.int32), items=items, placements=np.frombuffer(placements, np.uint32)
                 )
                 for codes, items, placements in groups

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from susurrus.topics.records.assembly import Assembly, Measure
+from susurrus.topics.records.assembly import Measure, RecordColumns
 from susurrus.topics.records.categories import Categories
 from susurrus.topics.records.fields import parse_paths
 from susurrus.topics.records.numbers import Reasons, TimeUnit, event_times, measure, steps_of_field
@@ -81,7 +81,7 @@ class ValuesDecoder:
         """
         schema, taken = self._schema, 0
         streams = Categories(Reason.MISSING_KEY, nullable=schema.stream is None, limit=schema.max_key_bytes)
-        batch = Assembly([[streams]], self._measures)
+        batch = RecordColumns([[streams]], self._measures)
         for chunk in chunks:
             codes = None
             if schema.stream is None:

@@ -3,10 +3,10 @@
     @dataclass(frozen=True, kw_only=True)
     class Sums(Block):
         partition: Annotated[int, Scalar(least=0)]
-        window: Annotated[Int64s, Column()]
+        window: Annotated[Int64s, IntColumn()]
         keys: Annotated[list[bytes], Items()]
 
-    CODEC = Codec(Sums, Kind.BLOCK, (Count("rows"),))
+    CODEC = Codec(Sums, Kind.BLOCK, (HeaderCount("rows"),))
 
 The wire order is: scalars, counts, then the other fields, each in the order of the class. A decoder either returns what
 an encoder was given or raises MalformedRecord.
@@ -50,7 +50,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Count:
+class HeaderCount:
     """A number of rows or items in the header.
 
     bytes_each: what one takes at least, 0 where it may take none. most: the largest, a number or an earlier count.
@@ -106,7 +106,7 @@ class Items(Part):
 
 
 @dataclass(frozen=True)
-class Column(Part):
+class IntColumn(Part):
     """int64[height]; varied: the values differ, so that each takes a byte at least."""
 
     varied: bool = False
@@ -178,13 +178,13 @@ def _measure(name: str, part: Part, value: Any, heights: Heights) -> None:
     heights.update({height: n for height, n in zip(wanted, shape, strict=True) if isinstance(height, str)})
     if isinstance(part, Items) and not part.empty and b"" in value:
         raise ValueError(f"one of {name} is empty, which no JSON and no state key is: it must be left out")
-    if isinstance(part, Column) and part.varied and len(value) > 1 and int(value.min()) == int(value.max()):
+    if isinstance(part, IntColumn) and part.varied and len(value) > 1 and int(value.min()) == int(value.max()):
         raise ValueError(f"the rows share one {name}: they must be distinct")
     if isinstance(part, Codes) and len(value) and not 0 <= int(value.min()) <= int(value.max()) < heights[part.into]:
         raise ValueError(f"codes of {name} point outside a list of {heights[part.into]} items")
 
 
-class Record:
+class BlockRecord:
     """A dataclass whose fields are Annotated[type, Scalar() or a Part]. declared: these annotations, by field."""
 
     __slots__ = ()
@@ -195,7 +195,7 @@ class Record:
         cls.declared = {name: hint.__metadata__[0] for name, hint in hints if hasattr(hint, "__metadata__")}
 
 
-class Block(Record):
+class Block(BlockRecord):
     """A record with rows."""
 
     __slots__ = ()
@@ -228,7 +228,7 @@ def _narrow(codes: Int32s, items: list[bytes]) -> tuple[Int32s, list[bytes]]:
     return renumbered[codes], [items[i] for i in np.flatnonzero(used).tolist()]
 
 
-Declared = TypeVar("Declared", bound=Record)
+Declared = TypeVar("Declared", bound=BlockRecord)
 Rows = TypeVar("Rows", bound=Block)
 
 
@@ -244,7 +244,7 @@ class Codec(Generic[Declared]):
         self,
         block: type[Declared],
         kind: Kind,
-        counts: Sequence[Count] = (),
+        counts: Sequence[HeaderCount] = (),
         *,
         version: int = 1,
         body: Sequence[str] = (),

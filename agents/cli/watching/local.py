@@ -15,10 +15,10 @@ from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.operations.chart import Chart, room
 from susurrus.agents.operations.drawing import GREY, NARROW, Z95
 from susurrus.topics import threshold as threshold_codec
-from susurrus.topics.estimate import Estimate, decode
+from susurrus.topics.estimate import EstimateRow, decode
 from susurrus.topics.histogram import Measured
 from susurrus.topics.spec import ESTIMATE, THRESHOLD
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 from susurrus.topics.wire.packing import MalformedRecord
 
 COLUMNS: Final = ("mean", "filtered_mean", "sum", "running_sum")
@@ -37,8 +37,8 @@ class LocalView(View):
         self._topic, self._thresholds = settings.topic(ESTIMATE.name), settings.topic(THRESHOLD.name)
         self._json = reader_of(settings.output, settings.schemas[self._topic], settings.namespace)
         self._followed = Followed(settings, self._topic, self._thresholds)
-        self._rows: dict[str, Estimate] = {}
-        self._threshold: Threshold | None = None
+        self._rows: dict[str, EstimateRow] = {}
+        self._threshold: ThresholdRecord | None = None
 
     def poll(self, seconds: float) -> None:
         """See `View.poll`."""
@@ -48,7 +48,7 @@ class LocalView(View):
             elif key == threshold_codec.CURRENT:
                 self._take_threshold(value)
 
-    def _take(self, row: Estimate) -> None:
+    def _take(self, row: EstimateRow) -> None:
         if self._rows and next(iter(self._rows.values())).epoch != row.epoch:
             self._rows.clear()  # rows of two epochs are never combined
         self._rows[row.interval_start] = row
@@ -70,7 +70,7 @@ class LocalView(View):
         return self._followed.progress
 
     @property
-    def newest(self) -> Estimate | None:
+    def newest(self) -> EstimateRow | None:
         """The newest interval."""
         return self._rows[max(self._rows)] if self._rows else None
 
@@ -90,7 +90,7 @@ class LocalView(View):
             self._caption(rows),
         )
 
-    def _chart(self, rows: list[Estimate], points: int) -> Chart:
+    def _chart(self, rows: list[EstimateRow], points: int) -> Chart:
         shown = _shown(rows, self._column)[-points:]
         what = {
             "mean": "Mean of an interval's reports",
@@ -107,7 +107,7 @@ class LocalView(View):
             labels=[(point, text) for point, text in enumerate(times) if point % 5 == 0],
         )
 
-    def _caption(self, rows: list[Estimate]) -> Text:
+    def _caption(self, rows: list[EstimateRow]) -> Text:
         row = rows[-1]
         parts = [f"{len(rows):,} intervals", f"threshold {row.theta:,.6g} (version {row.threshold_version})"]
         parts += [f"epsilon {row.epsilon:g} per report"]
@@ -142,13 +142,13 @@ class LocalView(View):
         self._followed.close()
 
 
-def _shown(rows: list[Estimate], column: str) -> list[tuple[Estimate, Measured]]:
+def _shown(rows: list[EstimateRow], column: str) -> list[tuple[EstimateRow, Measured]]:
     """The intervals that have a column, and its values."""
     found = ((row, _of(row, column)) for row in rows)
     return [(row, measured) for row, measured in found if measured is not None]
 
 
-def _of(row: Estimate, column: str) -> Measured | None:
+def _of(row: EstimateRow, column: str) -> Measured | None:
     if column == "filtered_mean":
         return None if row.filtered_sum is None or not row.count else scaled(row.filtered_sum, row.count)
     if column == "sum":
@@ -156,7 +156,7 @@ def _of(row: Estimate, column: str) -> Measured | None:
     return row.running_sum if column == "running_sum" else row.mean
 
 
-def _table(rows: list[Estimate], width: int) -> Table:
+def _table(rows: list[EstimateRow], width: int) -> Table:
     table = Table(expand=True, box=None, pad_edge=False, header_style="bold")
     table.add_column("interval", ratio=1, no_wrap=True)
     table.add_column("reports", justify="right", no_wrap=True)
@@ -172,7 +172,7 @@ def _table(rows: list[Estimate], width: int) -> Table:
     return table
 
 
-def _record(row: Estimate) -> Record:
+def _record(row: EstimateRow) -> Record:
     return {
         "slot_start": row.interval_start,
         "slot_end": row.interval_end,

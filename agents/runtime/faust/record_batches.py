@@ -17,7 +17,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from susurrus.agents.formats.waiting import UnreadableBatch
 from susurrus.topics.record_batch import parse, usual
-from susurrus.topics.records.scanning import MalformedBatch, Section
+from susurrus.topics.records.scanning import DecompressedBatch, MalformedBatch
 
 _HEADER: Final = struct.Struct(">q13xhiqq14xi")
 """Base offset, attributes, the last record's offset less that, first and largest time stamp, number of records."""
@@ -63,7 +63,7 @@ class RecordBatch:
         except MalformedBatch as error:
             raise self._unreadable(error) from None
 
-    def _plain(self, section: Section) -> bytes:
+    def _plain(self, section: DecompressedBatch) -> bytes:
         """The same batch, not compressed; its checksum is the old one."""
         if section.data is self.data:
             return self.data[self.first : self.last]
@@ -72,7 +72,7 @@ class RecordBatch:
         header[_ATTRIBUTES] &= ~_CODEC & 0xFF
         return bytes(header) + section.data
 
-    def section(self) -> Section:
+    def section(self) -> DecompressedBatch:
         """The same for a decoder of its own, decompressed. Raises UnreadableBatch."""
         base_offset, attributes, delta, first, largest, number = _HEADER.unpack_from(self.data, self.first)
         data, start, end = self.data, self.first + _HEADER.size, self.last
@@ -83,7 +83,7 @@ class RecordBatch:
                 raise self._unreadable(error) from None
             start, end = 0, len(data)
         stamped = bool(attributes & _APPEND_TIME)
-        return Section(data, start, end, base_offset, first, largest, stamped, number, delta + 1)
+        return DecompressedBatch(data, start, end, base_offset, first, largest, stamped, number, delta + 1)
 
     def _unreadable(self, error: Exception) -> UnreadableBatch:
         [base_offset] = struct.unpack_from(">q", self.data, self.first)
@@ -106,7 +106,7 @@ class Fetched:
     def __init__(self, batches: Sequence[RecordBatch | list[Any]], start: int) -> None:
         self._batches, self.start = batches, start
 
-    def sections(self) -> list[Section] | None:
+    def sections(self) -> list[DecompressedBatch] | None:
         """All batches for a decoder of its own, which leaves out what is before ``start``; None where some are parsed already.
 
         Raises UnreadableBatch.

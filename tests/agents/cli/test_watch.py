@@ -81,7 +81,7 @@ def stream_rows(
     first = 1000 + 16 * np.arange(n)
     value = 16.0 * np.arange(1, n + 1)
     filtered = np.where(np.arange(n) % 2 == 1, np.cumsum(value), np.nan)
-    released = private_stream.Released(
+    released = private_stream.StreamColumns(
         streams=[stream] * n,
         first=first,
         last=first + 15,
@@ -95,13 +95,13 @@ def stream_rows(
         layout=np.zeros(n, np.int64),
         **unsaid(n),
     )
-    release = private_stream.StreamRelease(method="tops", epsilon=1.0, epoch=epoch)
+    release = private_stream.StreamHeader(method="tops", epsilon=1.0, epoch=epoch)
     return list(zip(*private_stream.encode_rows(release, released), strict=True))
 
 
 def interval(start: int, *, count: int = 400, mean: float = 40.0, epoch: str = EPOCH) -> tuple[bytes, bytes]:
     return estimate.encode(
-        estimate.Estimate(
+        estimate.EstimateRow(
             interval_start=format_time(start),
             interval_end=format_time(start + MINUTE),
             count=count,
@@ -118,7 +118,7 @@ def interval(start: int, *, count: int = 400, mean: float = 40.0, epoch: str = E
 
 
 def current_threshold() -> list[tuple[bytes, bytes]]:
-    found = threshold.Threshold(
+    found = threshold.ThresholdRecord(
         version=1, theta=90.0, epsilon=2.0, alpha=0.5, reports=5000, phase1_epsilon=2.0, bound=100.0, epoch=EPOCH
     )
     return threshold.encode(found)

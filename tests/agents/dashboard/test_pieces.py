@@ -18,7 +18,7 @@ from susurrus.agents.stream.reader import released_stream
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.tops import Tops
-from susurrus.topics.estimate import Estimate
+from susurrus.topics.estimate import EstimateRow
 from susurrus.topics.histogram import Measured
 from susurrus.topics.private_stream import StreamRow
 from susurrus.topics.wire.timestamps import format_time
@@ -135,7 +135,7 @@ def test_a_question_about_no_stream_or_no_range_is_told_why() -> None:
             board.answer("range", query)
 
 
-def local_board(count: int) -> tuple[EstimatesBoard, list[Estimate]]:
+def local_board(count: int) -> tuple[EstimatesBoard, list[EstimateRow]]:
     of = LocalSettings.of(
         settings(
             pipeline={"name": "m", "kind": "local"}, input={}, local={"bound": 100.0, "epsilon": 1.0}, privacy=None
@@ -146,7 +146,7 @@ def local_board(count: int) -> tuple[EstimatesBoard, list[Estimate]]:
     for number in range(count):
         reports, total = int(rng.integers(500, 1500)), float(rng.normal(30_000, 500))
         rows.append(
-            Estimate(
+            EstimateRow(
                 interval_start=format_time(START + 60_000 * number), interval_end=format_time(START + 60_000 * (number + 1)),
                 count=reports, sum=Measured(total, 400.0), mean=Measured(total / reports, 400.0 / reports),
                 running_sum=Measured(0.0, 1.0), filtered_sum=Measured(total, 300.0), threshold_version=1, theta=80.0,

@@ -6,7 +6,7 @@ import pytest
 
 from susurrus.agents.expressions.computation import Computation
 from susurrus.topics.records.payloads import JsonReader, chunk_of_objects
-from susurrus.topics.records.raw import Computed, RawColumns, RawDecoder, RawSchema, Reason, ValueField
+from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, RawSchema, Reason, ValueField
 
 LINES = [
     b'{"u":"a","url":"/x?1","n":1,"s":200}',
@@ -23,8 +23,8 @@ LINES = [
 ]
 SCHEMA = RawSchema(
     user="u",
-    key=(Computed("split_part(url, '?', 1)"),),
-    values=(ValueField(Computed("n * 2"), bound=100, grid=1, lower=3),),
+    key=(ComputedField("split_part(url, '?', 1)"),),
+    values=(ValueField(ComputedField("n * 2"), bound=100, grid=1, lower=3),),
     null_key="value",
 )
 
@@ -98,7 +98,7 @@ def test_without_expressions_nothing_changes() -> None:
 
 
 def test_a_field_may_be_plain_and_computed_from() -> None:
-    schema = RawSchema(user="u", key=("url", Computed("upper(u)")), values=())
+    schema = RawSchema(user="u", key=("url", ComputedField("upper(u)")), values=())
     found = decode(schema, "n < 3 AND u IS NOT NULL", LINES)
     assert found.keys == [b'["/x?1","A"]', b'["/x?2","A"]']
 

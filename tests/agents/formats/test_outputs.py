@@ -84,7 +84,7 @@ ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
     ),
     "estimate": (
         estimate.SCHEMA,
-        estimate.Estimate,
+        estimate.EstimateRow,
         {
             "slot_start": "2026-01-01T00:00:00Z",
             "slot_end": "2026-01-01T00:01:00Z",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from susurrus.agents.histogram.assembly import Assembly, Name
-from susurrus.topics.histogram import ColumnRows, Release, RowColumns
+from susurrus.topics.histogram import ColumnRows, RowColumns, TriggerHeader
 from susurrus.topics.progress import Progress
 from tests.agents.released import DAY, EPOCHS, WINDOW
 
@@ -49,7 +49,7 @@ class Published:
         )
 
     def columns(self, first: int, end: int) -> RowColumns:
-        head = Release(
+        head = TriggerHeader(
             window_start=self.window,
             window_end=self.window + DAY,
             trigger=self.trigger,

@@ -94,9 +94,9 @@ def ticks(runner: Runner) -> list[tick.Tick]:
     return [tick.decode(value) for value in values if value is not None and kind_of(value) is Kind.TICK]
 
 
-def announced(runner: Runner) -> list[ledger.Sources]:
+def announced(runner: Runner) -> list[ledger.SourcesRecord]:
     found = [ledger.decode(key or b"", value) for topic, _, key, value, _ in runner.written if topic == "ledger"]
-    return [row for row in found if isinstance(row, ledger.Sources)]
+    return [row for row in found if isinstance(row, ledger.SourcesRecord)]
 
 
 def test_a_record_closes_no_interval_of_source_0_before_its_public_instant(

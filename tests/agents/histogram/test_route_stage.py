@@ -17,7 +17,7 @@ from susurrus.mechanisms.histogram import bounding
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.ledger import Sources, encode
+from susurrus.topics.ledger import SourcesRecord, encode
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
@@ -36,7 +36,9 @@ def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path
     assert Route.begin(services, 1, Offset(LOG_START))[1] == 70
     with pytest.raises(NotYet, match="announce the new raw partition"):
         Route.begin(services, 3, Offset(LOG_START))
-    ledger.records = dict(map(encode, [Sources(number=3, from_interval=5), Sources(number=4, from_interval=9)]))
+    ledger.records = dict(
+        map(encode, [SourcesRecord(number=3, from_interval=5), SourcesRecord(number=4, from_interval=9)])
+    )
     joined, position = born(Route, services, store, None, LOG_START, partition=3)
     assert position == 0
     assert joined.report()["interval"] == 8

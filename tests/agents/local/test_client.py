@@ -23,12 +23,12 @@ from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.wave import SquareWave
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.reports import SIZE, decode
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 from tests.broker import Broker, give_up
 
 NOWHERE = "127.0.0.1:1"
 SECRET_VALUE = 31.41592653589
-THRESHOLD = Threshold(
+THRESHOLD = ThresholdRecord(
     version=3,
     theta=40.0,
     epsilon=1.0,
@@ -108,8 +108,8 @@ class TestPhases:
     )
     def test_a_threshold_for_another_promise_is_ignored(self, offline: ToplClient, changes: dict[str, object]) -> None:
         """A server cannot make a device report with a larger epsilon, or outside its own bound."""
-        fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}
-        assert not offline.adopt(Threshold(**{**fields, **changes}))  # type: ignore[arg-type]
+        fields = {name: getattr(THRESHOLD, name) for name in ThresholdRecord.__dataclass_fields__}
+        assert not offline.adopt(ThresholdRecord(**{**fields, **changes}))  # type: ignore[arg-type]
         assert offline.phase == 1
 
     @pytest.mark.parametrize("share", [0.0, 0.5])
@@ -138,11 +138,11 @@ class TestPhases:
                 watch(randomiser, name)
         queued: list[bytes] = []
         monkeypatch.setattr(offline._connection, "send", lambda reports: queued.extend(reports) or len(reports))
-        fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}
+        fields = {name: getattr(THRESHOLD, name) for name in ThresholdRecord.__dataclass_fields__}
         values = [1.0, 5.0, 12.5, 20.0, 39.0]
         for phase in (1, 2):
             if phase == 2:
-                assert offline.adopt(Threshold(**{**fields, "phase1_share": share}))
+                assert offline.adopt(ThresholdRecord(**{**fields, "phase1_share": share}))
             used.clear(), made.clear(), queued.clear()
             for value in values:
                 offline.report(value)
@@ -156,16 +156,16 @@ class TestPhases:
             assert sorted(reports.code.tolist()) == sorted(made)
 
     def test_an_older_threshold_does_not_come_back(self, offline: ToplClient) -> None:
-        fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}
+        fields = {name: getattr(THRESHOLD, name) for name in ThresholdRecord.__dataclass_fields__}
         assert offline.adopt(THRESHOLD)
-        assert not offline.adopt(Threshold(**{**fields, "version": 2}))
+        assert not offline.adopt(ThresholdRecord(**{**fields, "version": 2}))
         assert offline.threshold_version == 3
 
     def test_the_asked_share_stays_phase_1(self, embedded: Broker) -> None:
         prefix = embedded.new_prefix()
-        fields = {name: getattr(THRESHOLD, name) for name in Threshold.__dataclass_fields__}
+        fields = {name: getattr(THRESHOLD, name) for name in ThresholdRecord.__dataclass_fields__}
         with client_at(embedded.bootstrap_servers, prefix=prefix, properties=CREATE) as client:
-            client.adopt(Threshold(**{**fields, "phase1_share": 0.25}))
+            client.adopt(ThresholdRecord(**{**fields, "phase1_share": 0.25}))
             client.report_batch(np.full(4000, 5.0))
             for _ in range(1000):
                 client.report(5.0)

@@ -25,7 +25,7 @@ from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.reports import encode_one
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.stages import SECRET, WINDOW, MemoryClients, MemoryLedger, Runner, WallClock
 from tests.golden.make_digests import other
@@ -53,7 +53,7 @@ class Clients(MemoryClients):
         found = []
         for version in range(1, self.versions + 1):
             alpha = (0.0, 0.5, 1.0)[version % 3]
-            threshold = Threshold(
+            threshold = ThresholdRecord(
                 version=version, theta=100.0, epsilon=EPSILON, alpha=alpha, reports=1, phase1_epsilon=EPSILON, bound=BOUND
             )  # fmt: skip
             records = threshold_codec.encode(threshold)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.local.reader import _noise, filtered_sum, range_sum
-from susurrus.topics.estimate import Estimate
+from susurrus.topics.estimate import EstimateRow
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.timestamps import format_time
 
@@ -13,13 +13,13 @@ INTERVAL = 60_000
 START = 1_767_225_600_000
 
 
-def rows(means: np.ndarray, error: float, versions: list[int] | None = None, count: int = 100) -> list[Estimate]:
+def rows(means: np.ndarray, error: float, versions: list[int] | None = None, count: int = 100) -> list[EstimateRow]:
     found, total, variance = [], 0.0, 0.0
     for index, mean in enumerate(means.tolist()):
         total += mean * count
         variance += (error * count) ** 2
         found.append(
-            Estimate(
+            EstimateRow(
                 interval_start=format_time(START + index * INTERVAL),
                 interval_end=format_time(START + (index + 1) * INTERVAL),
                 count=count,

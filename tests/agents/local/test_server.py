@@ -17,9 +17,9 @@ from susurrus.topics import estimate as estimate_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics import tick as tick_codec
-from susurrus.topics.estimate import Estimate
+from susurrus.topics.estimate import EstimateRow
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
-from susurrus.topics.threshold import Threshold
+from susurrus.topics.threshold import ThresholdRecord
 from tests.agents.cycles import no_cycles
 from tests.agents.stages import SECRET, WINDOW, MemoryClients, MemoryLedger, Runner
 from tests.golden.make_digests import other
@@ -94,11 +94,11 @@ class LocalServer:
         self.records += 1
         self.runner.feed(self.log, len(self.log))
 
-    def thresholds(self) -> list[Threshold]:
+    def thresholds(self) -> list[ThresholdRecord]:
         found = self.runner.to("threshold")
         return [threshold_codec.decode(value or b"") for _, _, key, value, _ in found if key != threshold_codec.CURRENT]
 
-    def rows(self) -> list[Estimate]:
+    def rows(self) -> list[EstimateRow]:
         return [estimate_codec.decode(value or b"") for _, _, _, value, _ in self.runner.to("estimate")]
 
 

@@ -298,7 +298,7 @@ def test_every_mark_and_digest_of_the_old_epoch_is_withdrawn(work: Any, monkeypa
         ledger.Epoch(epoch=EPOCHS[1], created=0),
         ledger.Started(stage="release", partition=0),
         ledger.Digest(partition=0, window=WINDOW, trigger=1, digest="ab" * 32),
-        ledger.Published(partition=0, begins=0, position=9, digest="cd" * 32),
+        ledger.PublishedPosition(partition=0, begins=0, position=9, digest="cd" * 32),
     ]
     records = {ledger.key_of(record): record for record in old}
     of_ledger = SimpleNamespace(

@@ -3,13 +3,13 @@
 import pytest
 
 from susurrus.agents.operations.status import PartitionStatus, judge
-from susurrus.topics.ledger import Refusal, Status
+from susurrus.topics.ledger import RefusalRecord, Status
 
 NOW = 1_800_000_000_000
 ENDS = {("route", 0): 100, ("bound", 0): 10}
 
 
-def one(*records: Status | Refusal) -> PartitionStatus:
+def one(*records: Status | RefusalRecord) -> PartitionStatus:
     return judge(records, {("route", 0): 100}, {("route", 0)})[0]
 
 
@@ -59,14 +59,14 @@ def test_a_stall_is_split_into_cause_and_action() -> None:
 
 
 def test_a_refusal_outlives_the_last_report() -> None:
-    refusal = Refusal(stage="route", partition=0, cause="topic recreated", action="restore it", at=NOW - 5)
+    refusal = RefusalRecord(stage="route", partition=0, cause="topic recreated", action="restore it", at=NOW - 5)
     for records in ([refusal], [report(at=0), refusal], [report(state="refused"), refusal]):
         row = one(*records)
         assert (row.state, row.reason, row.action) == ("refused", "topic recreated", "restore it")
 
 
 def test_a_refusal_of_an_unknown_partition_is_shown() -> None:
-    refusal = Refusal(stage="route", partition=7, cause="c", action="a", at=NOW)
+    refusal = RefusalRecord(stage="route", partition=7, cause="c", action="a", at=NOW)
     assert [row.partition for row in judge([refusal], {("route", 0): 1}, None)] == [0, 7]
 
 

@@ -12,7 +12,7 @@ from susurrus.agents.kafka.clients import Record
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics.ledger import Epoch, Sources, Start, encode
+from susurrus.topics.ledger import Epoch, SourcesRecord, Start, encode
 from susurrus.topics.progress import Progress
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW
@@ -342,6 +342,6 @@ def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_to
     ledger = join()
     assert ledger.joined(2) is None
     for number, interval in ((3, 7), (6, 20), (8, 31)):
-        ledger.log.append(encode(Sources(number=number, from_interval=interval)))
+        ledger.log.append(encode(SourcesRecord(number=number, from_interval=interval)))
     found = [ledger.joined(partition) for partition in range(2, 9)]
     assert [a and a.from_interval for a in found] == [7, 20, 20, 20, 31, 31, None]

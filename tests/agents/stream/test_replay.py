@@ -87,7 +87,7 @@ def feed(runner: Runner, log: Log, end: int, seed: int | None = None) -> None:
     runner.commit()
 
 
-def known(runner: Runner) -> codec.Published:
+def known(runner: Runner) -> codec.PublishedPosition:
     found = runner.services.ledger.published(0)
     assert found is not None
     return found
@@ -419,7 +419,7 @@ def test_the_ledger_has_one_record_for_a_partition_and_writes_it_with_every_row(
             assert runner.services.topic("ledger") in topics
             messages = commit.outputs[-1].messages
             found = codec.decode(messages[0]["key"], messages[0]["value"])
-            assert isinstance(found, codec.Published)
+            assert isinstance(found, codec.PublishedPosition)
             assert found.position == commit.position
         assert len(commit.meta["chain"]["open"]) < BLOCK * module._EVENT_BYTES
     runner.close()
@@ -483,7 +483,7 @@ def test_digests_are_never_public(tmp_path: Path) -> None:
     runner = Runner(Stream, meters("tops"), tmp_path / "s")
     feed(runner, readings(COUNT), COUNT, 6)
     found = [codec.decode(key or b"", value) for _, _, key, value, _ in runner.to("ledger")]
-    digests = [one.digest.encode() for one in found if isinstance(one, codec.Published)]
+    digests = [one.digest.encode() for one in found if isinstance(one, codec.PublishedPosition)]
     assert len(digests) > 3
     for _, _, key, value, _ in runner.to(*PUBLIC):
         assert not any(digest in (key or b"") + (value or b"") for digest in digests)

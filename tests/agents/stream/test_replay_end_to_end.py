@@ -44,8 +44,8 @@ def records(pipeline: Pipeline) -> dict[bytes, ledger.LedgerRecord]:
     return {key: record for key, record in decoded.items() if record is not None}
 
 
-def published(pipeline: Pipeline) -> dict[int, ledger.Published]:
-    return {r.partition: r for r in records(pipeline).values() if isinstance(r, ledger.Published)}
+def published(pipeline: Pipeline) -> dict[int, ledger.PublishedPosition]:
+    return {r.partition: r for r in records(pipeline).values() if isinstance(r, ledger.PublishedPosition)}
 
 
 def recreated(kafka: Broker, topic: str) -> None:

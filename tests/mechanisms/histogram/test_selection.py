@@ -16,7 +16,7 @@ from scipy import stats
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.histogram.factorization import power
 from susurrus.mechanisms.histogram.per_key import Histories
-from susurrus.mechanisms.histogram.selection import Outcome, Selector
+from susurrus.mechanisms.histogram.selection import SelectionOutcome, Selector
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from tests.samples import samples
 
@@ -151,7 +151,7 @@ class TestSkipIndex:
         total = np.array([weight[a:b].sum() for a, b in pairwise(indptr.tolist())])
         history = Histories(indptr=indptr, when=when, weight=weight)
 
-        def test(trigger: int) -> Outcome:
+        def test(trigger: int) -> SelectionOutcome:
             return selector.evaluate(trigger, labels, history, noise)
 
         now = test(4)

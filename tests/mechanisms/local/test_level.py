@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from susurrus.mechanisms.local.hybrid import Hybrid, StochasticRounding
-from susurrus.mechanisms.local.level import LEVELS, RISE, STEP, Follower
+from susurrus.mechanisms.local.level import LEVELS, RISE, STEP, LevelFollower
 from susurrus.mechanisms.local.randomness import exp_below
 from susurrus.mechanisms.local.threshold import Distribution, choose_threshold, expected_squared_error
 from susurrus.mechanisms.local.window import GRID
@@ -29,8 +29,8 @@ def distribution(values: np.ndarray | None = None) -> Distribution:
     return Distribution(edges, counts / counts.sum())
 
 
-def follower() -> Follower:
-    return Follower(distribution(), PERTURBER, VALUES)
+def follower() -> LevelFollower:
+    return LevelFollower(distribution(), PERTURBER, VALUES)
 
 
 BASE = choose_threshold(distribution(), 1.0, VALUES, alphas=[0.0]).theta
@@ -76,7 +76,7 @@ class TestProposal:
         """By brute force: values at level 1 half of the time and at level 2 (a grid point) the other half."""
         weights = np.zeros(LEVELS.size)
         weights[[48, 56]] = 0.5
-        found = Follower(distribution(), PERTURBER, VALUES, weights=weights)
+        found = LevelFollower(distribution(), PERTURBER, VALUES, weights=weights)
         proposal = found.proposal(BASE)
         both = distribution(np.concatenate([sample(), sample() * 2]).clip(0, BOUND))
         assert proposal is not None
@@ -117,7 +117,7 @@ class TestProposal:
         found = follower()
         for mean in (9.0, 14.0, 20.0):
             found.take(BASE, mean, 0.5)
-        again = Follower.restored(json.loads(json.dumps(found.state())), PERTURBER, VALUES)
+        again = LevelFollower.restored(json.loads(json.dumps(found.state())), PERTURBER, VALUES)
         assert again.state() == found.state()
         for one in (found, again):
             one.take(BASE, 23.0, 0.5)

@@ -14,13 +14,13 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import piecewise
 from susurrus.mechanisms.local.randomness import secure_words, uniform_below, uniform_below_one
 from susurrus.mechanisms.local.wave import SquareWave
-from susurrus.mechanisms.local.window import GRID, Window
+from susurrus.mechanisms.local.window import GRID, WindowMechanism
 from tests.samples import seeded
 
 EPSILONS = (0.01, 0.2, 0.61, 1.0, 2.0, 8.0)
 
 
-def distribution(window: Window) -> list[list[Fraction]]:
+def distribution(window: WindowMechanism) -> list[list[Fraction]]:
     """The exact distribution of the code for every position, from the definition."""
     inner, outer = window.exact_probabilities()
     return [
@@ -45,7 +45,7 @@ class TestExactLaw:
     def test_probabilities_sum_to_one_and_keep_the_bound_on_the_whole_support(
         self, epsilon: float, cells: int, width: int
     ) -> None:
-        rows = distribution(Window(epsilon, width, cells))
+        rows = distribution(WindowMechanism(epsilon, width, cells))
         assert all(sum(row) == 1 for row in rows)
         ratio = worst_ratio(rows)
         assert ratio_holds(ratio, epsilon)
@@ -59,14 +59,14 @@ class TestExactLaw:
             assert ratio_holds(inner / outer, epsilon)
 
     def test_one_more_unit_of_probability_would_break_the_bound(self) -> None:
-        window = Window(1.0, 5, 12)
+        window = WindowMechanism(1.0, 5, 12)
         p = Fraction(window.inside + 1, 2**64)
         assert not ratio_holds((p / 5) / ((1 - p) / 7), 1.0)
 
     @given(st.integers(2, 40), st.data(), st.sampled_from(EPSILONS))
     def test_decoding_is_unbiased_at_every_position(self, cells: int, data: st.DataObject, epsilon: float) -> None:
         width = data.draw(st.integers(1, cells - 1))
-        window = Window(epsilon, width, cells)
+        window = WindowMechanism(epsilon, width, cells)
         scale, offset = window.decoder
         for s, row in enumerate(distribution(window)):
             mean = sum(p * code for code, p in enumerate(row))
@@ -75,7 +75,7 @@ class TestExactLaw:
     @pytest.mark.parametrize(("cells", "width"), [(7, 1), (12, 5), (20, 13)])
     @pytest.mark.parametrize("epsilon", EPSILONS)
     def test_the_closed_form_variance_is_the_enumerated_one(self, epsilon: float, cells: int, width: int) -> None:
-        window = Window(epsilon, width, cells)
+        window = WindowMechanism(epsilon, width, cells)
         scale, _ = window.decoder
         for s, row in enumerate(distribution(window)):
             mean = sum(p * code for code, p in enumerate(row))
@@ -93,7 +93,7 @@ class TestExactLaw:
 @pytest.mark.statistical
 class TestSampling:
     @staticmethod
-    def p_value(window: Window, position: int, codes: np.ndarray, bins: int = 40) -> float:
+    def p_value(window: WindowMechanism, position: int, codes: np.ndarray, bins: int = 40) -> float:
         """Chi-square of codes against the exact distribution, in bins of equal width."""
         edges = np.linspace(0, window.cells, bins + 1)
         inner, outer = (float(p) for p in window.exact_probabilities())
@@ -119,7 +119,7 @@ class TestSampling:
         assert self.p_value(piecewise(1.0), 1 << 30, codes) < 1e-6
 
     def test_a_small_grid_is_hit_cell_by_cell(self) -> None:
-        window = Window(1.0, 5, 12)
+        window = WindowMechanism(1.0, 5, 12)
         rows = distribution(window)
         for s in (0, 3, 7):
             observed = np.bincount(window.randomise(np.full(120_000, s), seeded(s)), minlength=12)
@@ -156,4 +156,4 @@ class TestUniform:
 )
 def test_unusable_parameters_are_refused(epsilon: float, width: int, cells: int) -> None:
     with pytest.raises(ConfigurationError, match="="):
-        Window(epsilon, width, cells)
+        WindowMechanism(epsilon, width, cells)
