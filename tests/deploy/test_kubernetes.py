@@ -353,7 +353,7 @@ def test_topics_are_made_without_the_secret_of_the_noise(kafka: Broker, tmp_path
 
 
 def test_probes_ask_for_pages_that_a_worker_serves() -> None:
-    healthy: Any = SimpleNamespace(unhealthy=lambda: None, unready=lambda: None)
+    healthy: Any = SimpleNamespace(health=SimpleNamespace(unhealthy=lambda: None, unready=lambda: None))
     (worker,) = pod(of_kind(rendered(), "StatefulSet")[0])["containers"]
     paths = [worker[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]
     assert paths == ["/readyz", "/healthz"]
