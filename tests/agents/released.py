@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.estimates import Estimates
-from susurrus.agents.histogram.estimates import TriggerHeader as ReadRelease
+from susurrus.agents.histogram.estimates import Release as ReadRelease
 from susurrus.agents.pipelines import settings_from
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows, TriggerHeader
