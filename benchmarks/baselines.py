@@ -17,14 +17,14 @@ import numpy.typing as npt
 from progress import Progress
 from scipy.special import ndtri
 
-from susurrus.agents.planning.offline import Checkpoint, Published
+from susurrus.agents.planning.offline import Checkpoint, LatestEstimates
 from susurrus.agents.planning.spool import Spool, checkpoints
 from susurrus.mechanisms.accounting import gaussian_mu
 
 
 def run_baseline(
     spooled: Spool, *, repeated: bool, max_records: int, epsilon: float, delta: float, seed: int
-) -> tuple[list[Checkpoint], Published]:
+) -> tuple[list[Checkpoint], LatestEstimates]:
     """Both baselines over a spool with at most `max_records` records per user, one per key."""
     T, keys = spooled.triggers, len(spooled.key_names)
     tests = max_records * (T if repeated else 1)
@@ -33,7 +33,7 @@ def run_baseline(
     rng = np.random.default_rng([seed, repeated])
     ends = checkpoints(T)
     truth = np.zeros(keys, np.int64)
-    published = Published.nothing(keys)
+    published = LatestEstimates.nothing(keys)
     found: list[Checkpoint] = []
     progress = Progress("baseline, triggers", T)
     for trigger in range(1, T + 1):

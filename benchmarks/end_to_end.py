@@ -36,7 +36,7 @@ from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.planning.offline import run
 from susurrus.agents.planning.spool import spool
-from susurrus.agents.planning.workload import FileWorkload, Records, ZipfMandelbrotDay
+from susurrus.agents.planning.workload import FileWorkload, UserRecords, ZipfMandelbrotDay
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
@@ -88,7 +88,7 @@ min_insync_replicas = 1
 """
 
 
-def place(records: Records, partitions: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def place(records: UserRecords, partitions: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(partition, offset) of every record: dealt out in order of time, so each partition is sorted by time."""
     order = np.argsort(records.time, kind="stable")
     rank = np.empty(len(order), np.int64)
@@ -96,7 +96,7 @@ def place(records: Records, partitions: int) -> tuple[npt.NDArray[np.int64], npt
     return rank % partitions, rank // partitions
 
 
-def produce(bootstrap: str, topic: str, records: Records, partition: npt.NDArray[np.int64]) -> None:
+def produce(bootstrap: str, topic: str, records: UserRecords, partition: npt.NDArray[np.int64]) -> None:
     """The records as JSON, each with its event time as time stamp."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -146,13 +146,13 @@ def published(bootstrap: str, topic: str) -> Rows:
         return rows
 
 
-def offline(config: Path, records: Records, partition: Any, offset: Any, keys: int) -> Rows:
+def offline(config: Path, records: UserRecords, partition: Any, offset: Any, keys: int) -> Rows:
     """The same window by the offline harness: caps in the order (trigger, raw partition, raw offset) of each user."""
     services = pipeline_of(load_settings(config)).services()
     services.clients.close()
     strategy = services.strategy
     order = np.lexsort((offset, partition, records.trigger(strategy.plan.triggers), records.user))
-    held = Records(user=records.user[order], key=records.key[order], time=records.time[order], users=records.users)
+    held = UserRecords(user=records.user[order], key=records.key[order], time=records.time[order], users=records.users)
     workload = FileWorkload(name="replayed", records=held, key_names=[b"%d" % code for code in range(keys)])
     source = NoiseSource(
         bytes.fromhex(SECRET),

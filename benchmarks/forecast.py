@@ -40,7 +40,7 @@ from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings, tables_of
-from susurrus.agents.planning.plan import Plan, make_plan
+from susurrus.agents.planning.plan import PipelinePlan, make_plan
 from susurrus.agents.planning.sample import read_file
 from susurrus.agents.planning.sources import OfSample, in_grid_units
 from susurrus.agents.planning.variants import Configuration
@@ -146,7 +146,7 @@ def retail(path: Path) -> Iterator[Case]:
     yield Case(name="retail", records=records, begin=begin, user="basket", key="item", columns=COUNT, delta=1e-9)
 
 
-def planned(case: Case, config: Path, sample: Path, *, share: float = 1.0) -> Plan:
+def planned(case: Case, config: Path, sample: Path, *, share: float = 1.0) -> PipelinePlan:
     """The plan of the strategy that runs, from a sample file."""
     configuration = Configuration(tables_of(config), config.parent)
     settings = configuration.histogram()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.planning import workload
-from susurrus.agents.planning.workload import DAY_MS, Records, sample, sort_records, zipf_mandelbrot
+from susurrus.agents.planning.workload import DAY_MS, UserRecords, sample, sort_records, zipf_mandelbrot
 
 HOUR_MS = DAY_MS // 24
 Int32 = npt.NDArray[np.int32]
@@ -36,7 +36,7 @@ class Zipf:
     def key_names(self) -> list[bytes]:
         return _names(self.keys)
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         law = zipf_mandelbrot(self.keys, 1, self.exponent)
         for rng, users in _chunks(self.users, self.seed):
             user = _papers_users(users, rng)
@@ -70,7 +70,7 @@ class LateKeys:
         hour: Int64 = np.where(late, rng.integers(1, 24, self.keys), 0) * HOUR_MS
         return hour
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         begins = self.begins()
         for rng, users, user, key in _papers_day(self.users, self.keys, self.seed):
             time = begins[key] + rng.random(len(key)) * (DAY_MS - begins[key])
@@ -98,7 +98,7 @@ class Bursts:
         length = np.where(rng.random(self.keys) < self.share, self.minutes * 60_000, DAY_MS)
         return (rng.random(self.keys) * (DAY_MS - length)).astype(np.int64), length
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         begin, length = self.bursts()
         for rng, users, user, key in _papers_day(self.users, self.keys, self.seed):
             time = begin[key] + rng.random(len(key)) * length[key]
@@ -125,7 +125,7 @@ class Drift:
         """int64[keys]: the key that has each rank in the evening; in the morning key k has rank k."""
         return _rng_of_keys(self.seed).permutation(self.keys)
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         evening = self.evening()
         for rng, users, user, rank in _papers_day(self.users, self.keys, self.seed):
             time = _any_time(len(user), rng)
@@ -148,7 +148,7 @@ class LongLists:
     def key_names(self) -> list[bytes]:
         return _names(self.keys)
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         law = zipf_mandelbrot(self.keys, 1000, 1.4)
         for rng, users in _chunks(self.users, self.seed, share=8):  # ten times as many records
             counts = rng.integers(self.least, self.most + 1, users)

@@ -20,7 +20,7 @@ from typing import Any
 import plots
 from table1 import NO_LAST_LOOK, STRATEGIES, add_data_arguments, add_run_arguments, load, measure
 
-from susurrus.agents.planning.workload import Records, Workload
+from susurrus.agents.planning.workload import UserRecords, Workload
 
 PANELS = (("keys", "keys published"), ("linf", "ℓ∞"), ("l1", "ℓ1"), ("l2", "ℓ2"))
 
@@ -32,9 +32,9 @@ class InMemory:
     name: str
     users: int
     key_names: list[bytes]
-    held: list[Records]
+    held: list[UserRecords]
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         return iter(self.held)
 
 

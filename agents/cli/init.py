@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from susurrus.agents.cli.console import err, out
-from susurrus.agents.cli.new_file import Answers, toml
+from susurrus.agents.cli.new_file import FileAnswers, toml
 from susurrus.agents.config import load
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram.clock import CREATE_TIME
@@ -98,7 +98,7 @@ def init(
 
     stamped = CREATE_TIME if found is None or found.stamped is None else found.stamped
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", topic).strip("-_") or "pipeline"
-    answers = Answers(
+    answers = FileAnswers(
         servers=servers,
         topic=topic,
         name=name or plain,

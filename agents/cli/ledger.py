@@ -9,7 +9,7 @@ import typer
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.operations.brokers import reach
-from susurrus.agents.operations.new_epoch import NewEpoch, Plan
+from susurrus.agents.operations.new_epoch import EpochPlan, NewEpoch
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
@@ -74,7 +74,7 @@ def _word_or_instant(option: str, text: str, *words: str) -> Any:
         raise ConfigurationError(f"{option} {text}: {error}") from None
 
 
-def plan_lines(plan: Plan, name: str) -> Iterator[str]:
+def plan_lines(plan: EpochPlan, name: str) -> Iterator[str]:
     """What the new epoch is and costs, line by line."""
     before = f"epoch {plan.number - 1} ({plan.before[:8]})" if plan.before else "the epoch that the ledger has lost"
     origin = plan.origin if isinstance(plan.origin, str) else format_time(plan.origin)

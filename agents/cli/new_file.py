@@ -9,7 +9,7 @@ from susurrus.agents.histogram.clock import CLOCKS
 
 
 @dataclass(slots=True)
-class Answers:
+class FileAnswers:
     """What the file says."""
 
     servers: str
@@ -29,7 +29,7 @@ class Answers:
     delta: float
 
 
-def toml(answers: Answers, *, secret: str) -> str:
+def toml(answers: FileAnswers, *, secret: str) -> str:
     """The file: as short and as commented as the example in README.md."""
     a = answers
 

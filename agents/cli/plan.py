@@ -19,7 +19,7 @@ from susurrus.agents.planning.as_json import as_json as document
 from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.plan import make_plan
 from susurrus.agents.planning.sample import read_file, read_topic
-from susurrus.agents.planning.sources import NoData, OfLaw, OfSample, Source, in_grid_units
+from susurrus.agents.planning.sources import NoData, OfLaw, OfSample, WindowSource, in_grid_units
 from susurrus.agents.planning.variants import Configuration
 from susurrus.agents.planning.variants import what_if as variants_of
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
@@ -114,7 +114,7 @@ def plan(
     for name in strategy or ():
         strategy_named(name)
     with _Shown() as shown:
-        source: Source = NoData()
+        source: WindowSource = NoData()
         if sample is not None or raw_records is not None:
             source = _sample_of(
                 histogram,
@@ -174,7 +174,7 @@ def _sample_of(
     time: tuple[str | None, Any],
     scale: tuple[float, bool],
     windows: int,
-) -> Source:
+) -> WindowSource:
     def reading(done: int, total: int | None) -> None:
         shown("reading the sample, records", done, total or 0)
 
@@ -191,7 +191,7 @@ def _sample_of(
     return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)
 
 
-def _law_of(**of: Any) -> Source:
+def _law_of(**of: Any) -> WindowSource:
     def make(settings: HistogramSettings) -> Law:
         window = settings.window
         occupied = window.length / (settings.triggers * window.trigger_every)

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from susurrus.agents.operations.drawing import GREY, number
 from susurrus.agents.operations.panels import framed
-from susurrus.agents.planning.outcome import Outcome, Spread, StrategyForecast
-from susurrus.agents.planning.plan import CLEAR, Plan, Variant
+from susurrus.agents.planning.outcome import Spread, StrategyForecast, StrategyOutcome
+from susurrus.agents.planning.plan import CLEAR, PipelinePlan, Variant
 from susurrus.agents.planning.volumes import USER_BYTES, Volumes
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.types.durations import format_duration
@@ -25,12 +25,12 @@ WARNING = (
 _MARK = "▶ "
 
 
-def rendered(plan: Plan, width: int) -> Group:
+def rendered(plan: PipelinePlan, width: int) -> Group:
     """The whole plan. width: of the terminal."""
     return Group(*_parts(plan, width))
 
 
-def _parts(plan: Plan, width: int) -> Iterator[RenderableType]:
+def _parts(plan: PipelinePlan, width: int) -> Iterator[RenderableType]:
     if plan.private:
         yield framed(WARNING, "[bold]This forecast is not private[/bold]", "red")
     yield from _head(plan)
@@ -62,7 +62,7 @@ def _parts(plan: Plan, width: int) -> Iterator[RenderableType]:
         yield from _what_if(plan, width)
 
 
-def _head(plan: Plan) -> Iterator[RenderableType]:
+def _head(plan: PipelinePlan) -> Iterator[RenderableType]:
     settings = plan.settings
     yield Text.assemble((plan.pipeline, "bold"), f": {plan.title}")
     yield Text(
@@ -89,7 +89,7 @@ def _reason(name: str) -> str:
     return "by input.where" if name == "FILTERED" else f"{name} ({Reason[name].message})"
 
 
-def _ends(plan: Plan, usable: Sequence[StrategyForecast]) -> Table:
+def _ends(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Table:
     name = plan.settings.columns[0].name
     table = _table("strategy", "keys published", "their records", f"ℓ1 of {name}", "of its total", "records kept")
     for each in usable:
@@ -108,7 +108,7 @@ def _ends(plan: Plan, usable: Sequence[StrategyForecast]) -> Table:
     return table
 
 
-def _verdict(plan: Plan) -> Iterator[RenderableType]:
+def _verdict(plan: PipelinePlan) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -125,7 +125,7 @@ def _verdict(plan: Plan) -> Iterator[RenderableType]:
     yield table
 
 
-def _matrices(plan: Plan, usable: Sequence[StrategyForecast]) -> Iterator[RenderableType]:
+def _matrices(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Iterator[RenderableType]:
     at = plan.of(plan.runs).triggers
     heads = ["strategy", *(f"trigger {trigger}" for trigger in at)]
     if any(each.appears for each in usable):
@@ -164,13 +164,13 @@ def _matrices(plan: Plan, usable: Sequence[StrategyForecast]) -> Iterator[Render
         yield table
 
 
-def _outcome(plan: Plan) -> Outcome:
+def _outcome(plan: PipelinePlan) -> StrategyOutcome:
     outcome = plan.of(plan.runs).outcome
     assert outcome is not None
     return outcome
 
 
-def _sizes(name: str, outcome: Outcome, column: str) -> Iterator[RenderableType]:
+def _sizes(name: str, outcome: StrategyOutcome, column: str) -> Iterator[RenderableType]:
     yield from _section(f"Keys by their users, at the end of a window ({name})")
     table = _table("users of the key", "keys", "published", f"mean error of {column}", "relative")
     for each in outcome.sizes:
@@ -194,7 +194,7 @@ def _sizes(name: str, outcome: Outcome, column: str) -> Iterator[RenderableType]
         yield table
 
 
-def _losses(outcome: Outcome, plan: Plan) -> Iterator[RenderableType]:
+def _losses(outcome: StrategyOutcome, plan: PipelinePlan) -> Iterator[RenderableType]:
     yield from _section("What caps and clamps drop")
     bounds = plan.settings.bounds
     yield Text(
@@ -209,7 +209,7 @@ def _losses(outcome: Outcome, plan: Plan) -> Iterator[RenderableType]:
         )
 
 
-def _volumes(name: str, volumes: Volumes, plan: Plan) -> Iterator[RenderableType]:
+def _volumes(name: str, volumes: Volumes, plan: PipelinePlan) -> Iterator[RenderableType]:
     yield from _section(f"Volumes of a window ({name})")
     table = _table("topic", "bytes", "state at its end", "bytes")
     states = [(f"of stage {stage}", size) for stage, size in volumes.state.items()]
@@ -240,7 +240,7 @@ def _volumes(name: str, volumes: Volumes, plan: Plan) -> Iterator[RenderableType
         )
 
 
-def _what_if(plan: Plan, width: int) -> Iterator[RenderableType]:
+def _what_if(plan: PipelinePlan, width: int) -> Iterator[RenderableType]:
     name = plan.settings.columns[0].name
     yield from _section("What if")
     constants = list(plan.what_if[0].changes)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.drawing import GREY, number
-from susurrus.agents.planning.tune import Answer, Answers, Choice, Question, Questions, choices, toml_lines
+from susurrus.agents.planning.tune import Answer, Answers, Candidate, Question, Questions, choices, toml_lines
 from susurrus.mechanisms.histogram.registry import build_strategy
 
 SCHEMA = 1
@@ -126,7 +126,7 @@ def _legend(settings: HistogramSettings) -> str:
     return f"± : half of a 95 % interval at a window's last trigger{more}. It is the same for every key."
 
 
-def _table(found: Sequence[Choice], columns: Sequence[str]) -> Table:
+def _table(found: Sequence[Candidate], columns: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)

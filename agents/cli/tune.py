@@ -20,7 +20,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.operations.brokers import reach
-from susurrus.agents.planning.charging import Account
+from susurrus.agents.planning.charging import ChargingAccount
 from susurrus.agents.planning.sample import Sample, read_file
 from susurrus.agents.planning.tune import questions_of
 from susurrus.agents.planning.window_sample import read_window, window_named
@@ -93,7 +93,7 @@ def tune(
         source = str(sample) if sample is not None else f"topic={settings.input.topic}"
         if start is not None:
             source += f", window {format_time(start)}"
-        account = None if clients is None else Account(settings, clients, _COMMAND)
+        account = None if clients is None else ChargingAccount(settings, clients, _COMMAND)
         if account is not None and not dry_run:
             _reached(lambda: account.check(questions.guarantee), sample)
         budget = "not charged" if account is None else _budget(account, settings, questions.guarantee, sample, dry_run)
@@ -162,7 +162,9 @@ def _window(
     return _reached(lambda: window_named(settings, window or "last", now, clients), sample)
 
 
-def _budget(account: Account, settings: HistogramSettings, cost: Guarantee, sample: Path | None, dry_run: bool) -> str:
+def _budget(
+    account: ChargingAccount, settings: HistogramSettings, cost: Guarantee, sample: Path | None, dry_run: bool
+) -> str:
     """What the budget has room for, in words. A dry run with a file asks for no broker."""
     window = build_strategy(settings.plan()).guarantee
     if dry_run and sample is not None:

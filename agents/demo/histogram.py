@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rich.console import Group
 from rich.text import Text
 
-from susurrus.agents.demo.machinery import Run
+from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
 from susurrus.agents.frames import key_text
@@ -71,7 +71,7 @@ class HistogramDemo:
             "as a Kafka topic.\nWhich pages did they visit? The published histogram hides what any one host did."
         )
 
-    def play(self, run: Run) -> Group:
+    def play(self, run: DemoRun) -> Group:
         """Produce the archive, let the worker replay it, and wait for the day's last trigger."""
         # Each partition is sorted by time. The archive is whole before a worker looks at it: a replay ends where the input ends.
         records = [
@@ -92,7 +92,7 @@ class HistogramDemo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Comparison:
     """What the comparison says. true: hosts per url; capped: after the caps, which is what the noise was added to."""
 
     published: int
@@ -130,14 +130,14 @@ def _codes(names: list[str]) -> tuple[list[str], npt.NDArray[np.int32]]:
     return distinct.tolist(), codes.astype(np.int32)
 
 
-def compare(release: Release, true: Counter[str], capped: Counter[str]) -> Outcome:
+def compare(release: Release, true: Counter[str], capped: Counter[str]) -> Comparison:
     """Compare a released histogram with the exact one, key by key."""
     column = release.columns[release.names()[0]]
     values = {key: column.at(row) for row, key in enumerate(release.keys)}
     covered = sum(abs(v.estimate - capped[url]) <= Z95 * v.std_error for url, v in values.items())
     error = sum(abs(v.estimate - true[url]) for url, v in values.items()) / max(1, len(values))
     missed = next(((url, count) for url, count in true.most_common() if url not in values), ("", 0))
-    return Outcome(
+    return Comparison(
         published=len(values),
         urls=len(true),
         covered=covered,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Group
 
-from susurrus.agents.demo.machinery import Run
+from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.local.settings import LocalSettings
@@ -62,7 +62,7 @@ class LocalDemo:
         self._rng = np.random.default_rng(2021)
         self._home = np.exp(self._rng.normal(5.6, 0.5, METERS))
 
-    def play(self, run: Run) -> Group:
+    def play(self, run: DemoRun) -> Group:
         """Report until the threshold is known, then an interval at a time, and wait for the estimates of all."""
         settings = LocalSettings.of(run.settings)
         local = settings.local

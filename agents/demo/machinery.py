@@ -68,7 +68,7 @@ class Demo(Protocol):
     sections: str
     """The TOML of the sections that this pipeline has beside those of all demonstrations; `secret_file` is "secret"."""
 
-    def play(self, run: "Run") -> RenderableType:
+    def play(self, run: "DemoRun") -> RenderableType:
         """Everything between an empty broker and the result. Raises SusurrusError when the worker fails or takes too long."""
 
 
@@ -98,7 +98,7 @@ def show(console: Console, demo: Demo, *, keep: bool, dashboard: int | None = No
         bars = stack.enter_context(
             Progress(*columns, console=beside, expand=beside.width < 100, disable=not beside.is_terminal)
         )
-        picture = demo.play(Run(console.width, settings, place, stack, bars))
+        picture = demo.play(DemoRun(console.width, settings, place, stack, bars))
         bars.stop()
         console.print()
         console.print(picture)
@@ -127,7 +127,7 @@ def configured(demo: Demo, place: Path, servers: str) -> Settings:
     return load_settings(place / "demo.toml", {})
 
 
-class Run:
+class DemoRun:
     """What a demonstration uses. width: of the terminal. stack: closes what is opened."""
 
     def __init__(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from rich.console import Group
 from rich.text import Text
 
-from susurrus.agents.demo.machinery import Run
+from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.meter import Series
 from susurrus.agents.demo.picture import findings, promise
 from susurrus.agents.operations.chart import Chart, room
@@ -56,7 +56,7 @@ class StreamDemo:
             "published stream of sums hides the value of any one reading."
         )
 
-    def play(self, run: Run) -> Group:
+    def play(self, run: DemoRun) -> Group:
         """Produce the readings, and wait for the last sum that the worker can make of them."""
         stream, readings = StreamSettings.of(run.settings).stream, self._series.values.tolist()
         records = [
@@ -79,7 +79,7 @@ def _tops(stream: StreamSection) -> Tops:
 
 def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, width: int) -> Group:
     """The chart of the stream's end, what all of the stream says, and the promise."""
-    found = Pieces.of(rows, series, stream, points=room(width))
+    found = ReadingPieces.of(rows, series, stream, points=room(width))
     shown = min(len(found.true), room(width))
     theta, total = np.array([row.theta for row in rows]), rows[-1].sum
     low, high = (f"{each:,.0f}" for each in (theta.min(), theta.max()))
@@ -112,7 +112,7 @@ def picture(rows: list[StreamRow], series: Series, stream: StreamSection, *, wid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
+class ReadingPieces:
     """The released readings in pieces of equal length. length: readings of a piece. starts int64[n]: the positions in the series of
     their first. true, private, error, filtered float64[n]: means, and the standard errors of the private ones."""
 

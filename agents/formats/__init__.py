@@ -13,7 +13,7 @@ FORMATS: Final[dict[str, type[Format]]] = {form.name: form for form in (Json, Av
 """Every format by its name in the configuration."""
 
 
-class Source(Protocol):
+class InputSection(Protocol):
     """The section `[input]` as far as formats need it: beside ``format``, a field for each format's own settings."""
 
     @property
@@ -21,14 +21,14 @@ class Source(Protocol):
         """A name in ``FORMATS``."""
 
 
-def decoder_of(source: Source, paths: Sequence[Path]) -> Format:
+def decoder_of(source: InputSection, paths: Sequence[Path]) -> Format:
     """Reads the fields at ``paths`` of the raw topic. Raises ConfigurationError where a package, class or property is missing."""
     form = FORMATS[source.format]
     options = {name: getattr(source, name) for name in form.options}
     return form(paths, None if form.setting is None else getattr(source, form.setting), **options)
 
 
-def problems(source: Source) -> Iterator[str]:
+def problems(source: InputSection) -> Iterator[str]:
     """What is wrong with the formats' own settings, one line each."""
     chosen = FORMATS[source.format]
     for form in FORMATS.values():

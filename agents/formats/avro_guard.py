@@ -10,7 +10,7 @@ Of most schemas no payload can do that, which is found once. Those of the others
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from susurrus.agents.formats.format import Refused
+from susurrus.agents.formats.format import RefusedPayload
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import MAX_DEPTH
 
@@ -93,7 +93,7 @@ def _measured(
 
 
 def walk(data: bytes, schema: Any, names: Mapping[str, Any]) -> None:
-    """Raises Refused where a payload nests too deep, ValueError where it is cut off or has too many values."""
+    """Raises RefusedPayload where a payload nests too deep, ValueError where it is cut off or has too many values."""
     _Walk(data, names).value(schema, 0)
 
 
@@ -123,7 +123,7 @@ class _Walk:
                 kind = "int" if kind["type"] == "enum" else kind["type"]
         if not isinstance(kind, str):
             if depth >= MAX_DEPTH:
-                raise Refused(Reason.TOO_DEEP)
+                raise RefusedPayload(Reason.TOO_DEEP)
             for inner in self._parts(kind):
                 self.value(inner, depth + 1)  # the only call inside a call: a level takes one frame of Python's
         elif kind in ("int", "long"):

@@ -30,7 +30,7 @@ class Unanswered(NoSchema):
     """The registry did not answer or was not asked, which says nothing about the schema."""
 
 
-class Refused(Exception):
+class RefusedPayload(Exception):
     """A payload that a parser refuses for a reason of its own."""
 
     def __init__(self, reason: Reason) -> None:
@@ -83,7 +83,7 @@ class ObjectFormat(Format):
 
     @abstractmethod
     def parse(self, payload: bytes) -> Any:
-        """The object of a payload that is not empty. Raises NoSchema, and Refused with a reason.
+        """The object of a payload that is not empty. Raises NoSchema, and RefusedPayload with a reason.
 
         The payload is refused where this raises anything else, too, or returns what is no Mapping.
         """
@@ -115,7 +115,7 @@ class ObjectFormat(Format):
             found = self.parse(payload)
         except NoSchema:
             raise
-        except Refused as refused:
+        except RefusedPayload as refused:
             return refused.reason
         except Exception:  # a parser of hostile bytes may raise anything, and nothing else is involved
             return Reason.UNDECODABLE

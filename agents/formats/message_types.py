@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
-from susurrus.agents.formats.format import Refused
+from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
 from susurrus.topics.records.fields import Path, escaped
@@ -42,18 +42,18 @@ def own_file(descriptor: Any) -> ProtoFile:
 
 
 def read_indexes(data: bytes) -> tuple[Indexes, int]:
-    """The indexes at the beginning, and where the message starts. Raises Refused where there is no list of indexes."""
+    """The indexes at the beginning, and where the message starts. Raises RefusedPayload where there is no list of indexes."""
     count, at = _varint(data, 0)
     if count == 0:
         return (0,), at
     if not 0 < count <= _NESTED_MESSAGES:
-        raise Refused(Reason.OTHER_TYPE)
+        raise RefusedPayload(Reason.OTHER_TYPE)
     indexes = []
     for _ in range(count):
         index, at = _varint(data, at)
         indexes.append(index)
     if min(indexes) < 0:
-        raise Refused(Reason.OTHER_TYPE)
+        raise RefusedPayload(Reason.OTHER_TYPE)
     return tuple(indexes), at
 
 
@@ -63,7 +63,7 @@ def _varint(data: bytes, start: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * at
         if byte < 0x80 and value < 1 << 32:
             return (value >> 1) ^ -(value & 1), start + at + 1
-    raise Refused(Reason.OTHER_TYPE)
+    raise RefusedPayload(Reason.OTHER_TYPE)
 
 
 def unknown_fields(descriptor: Any, paths: Sequence[Path]) -> Iterator[str]:

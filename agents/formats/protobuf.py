@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
-from susurrus.agents.formats.format import Overdue, Refused
+from susurrus.agents.formats.format import Overdue, RefusedPayload
 from susurrus.agents.formats.message_types import class_of, is_scalar, own_file, read_indexes, unknown_fields
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_schema
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
@@ -76,7 +76,7 @@ class Protobuf(ConfluentFormat):
         if file is None:
             raise ValueError("not a schema that can be read")
         if file.name_at(indexes) != self._name:
-            raise Refused(Reason.OTHER_TYPE)
+            raise RefusedPayload(Reason.OTHER_TYPE)
         return message_fields(self._message.FromString(data[start:]))
 
     def close(self) -> None:

@@ -50,15 +50,15 @@ class Fetch(Protocol):
         """What is from an offset on."""
 
 
-class Columns(Protocol):
+class DecodedColumns(Protocol):
     """What a batch is decoded to: a column per field."""
 
     def __len__(self) -> int:
         """Rows."""
 
 
-C = TypeVar("C", bound=Columns)
-C_co = TypeVar("C_co", bound=Columns, covariant=True)
+C = TypeVar("C", bound=DecodedColumns)
+C_co = TypeVar("C_co", bound=DecodedColumns, covariant=True)
 
 
 class WholeDecoder(Protocol[C_co]):

@@ -43,7 +43,7 @@ _TAIL = 64
 """How many offsets are read at first to find the last record."""
 
 
-class Record(NamedTuple):
+class TopicRecord(NamedTuple):
     """A record of a topic of ours; without a value it is a tombstone."""
 
     key: bytes
@@ -239,7 +239,7 @@ class Clients:
             low, high = self._watermarks.get_watermark_offsets(place, timeout=REQUEST_SECONDS, cached=False)
             return Offset(low), Offset(high)
 
-    def read(self, topic: str, start: int = 0, *, group: str, complete: bool = True) -> list[Record]:
+    def read(self, topic: str, start: int = 0, *, group: str, complete: bool = True) -> list[TopicRecord]:
         """What a small topic of one partition holds, from ``start``, or from what is left of it, to its end.
 
         complete: to the end that the leader knows. Otherwise to the end that shows now: an open transaction, or a replica that
@@ -251,9 +251,9 @@ class Clients:
             return []
         with contextlib.closing(self.reader(group)) as consumer:
             messages = read_to_end(consumer, (topic, 0), start, until=end if complete else 0)
-            return [Record(message.key() or b"", message.value(), message.offset()) for message in messages]
+            return [TopicRecord(message.key() or b"", message.value(), message.offset()) for message in messages]
 
-    def newest(self, topic: str, partition: int) -> Record | None:
+    def newest(self, topic: str, partition: int) -> TopicRecord | None:
         """The last committed record of a partition, read to the end that the leader knows; None where it holds none.
 
         Raises KafkaException as `read_to_end` does.
@@ -267,7 +267,7 @@ class Clients:
             found = None
             with contextlib.closing(self.reader("newest")) as consumer:
                 for message in read_to_end(consumer, (topic, partition), start, until=end):
-                    found = Record(message.key() or b"", message.value(), message.offset())
+                    found = TopicRecord(message.key() or b"", message.value(), message.offset())
             if found is not None:
                 return found
         return None

@@ -101,18 +101,18 @@ def profiles_of(settings: Settings) -> tuple[Profile, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedSetting:
     """What librdkafka does not make. here: whether another machine may have what is missing on this one."""
 
     text: str
     here: bool = False
 
 
-def refusals(settings: Settings) -> list[Refused]:
+def refusals(settings: Settings) -> list[RefusedSetting]:
     """What librdkafka refuses when it makes the clients of a worker, one sentence each; nothing connects. Never a value."""
     given = dict(settings.kafka.properties)
     if (lacks := kafka_tokens.lacks(mechanism_of(given))) is not None:
-        return [Refused(f"{place('sasl.mechanism')}: {lacks}", here=True)]
+        return [RefusedSetting(f"{place('sasl.mechanism')}: {lacks}", here=True)]
     said = [(profile, _made(profile, given)) for profile in profiles_of(settings)]
     found = [_explained(profile, given, text) for profile, text in said if text is not None]
     return list({one.text.partition(": ")[0]: one for one in reversed(found)}.values())
@@ -157,13 +157,13 @@ def _made(profile: Profile, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> Refused:
+def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> RefusedSetting:
     """The sentence for one profile: whose absence would mend it, and librdkafka's reason where that cannot hold a value."""
     reason = said.partition(": ")[2] if said.startswith("Failed to create") else said
     reason = reason.replace("`must", "` must")
     if reason.startswith("No provider for SASL mechanism"):
         name = next((name for name in _SECURITY[1:3] if name in given), "sasl.mechanism")
-        return Refused(
+        return RefusedSetting(
             f"{place(name)}: the librdkafka of this installation lacks the mechanism; use SCRAM-SHA-512 or PLAIN, or install "
             "confluent-kafka from its sources, with libsasl2",
             here=True,
@@ -173,15 +173,15 @@ def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> Refused
     named = [name for name in given if f"{name} failed" in reason] or blamed
     names = " and ".join(place(name) for name in named) or "kafka.properties"
     if " failed: " in reason or reason.startswith("ssl."):
-        return Refused(
+        return RefusedSetting(
             f"{names}: librdkafka cannot load it here; correct the file, its format or its password", here=True
         )
     if any(_SECRET.search(name) for name in named):
-        return Refused(f"{names}: librdkafka makes no client with it; correct the value, or leave it out")
+        return RefusedSetting(f"{names}: librdkafka makes no client with it; correct the value, or leave it out")
     shown = re.sub(r"\s+", " ", reason).strip().rstrip(".")
     for value in given.values():
         if isinstance(value, str) and len(value) > 3:
             shown = shown.replace(value, "…")
-    return Refused(
+    return RefusedSetting(
         f"{names}: librdkafka makes no {_CALLED[profile.make]} ({shown}); correct the value, or leave it out"
     )

@@ -64,7 +64,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class EpochPlan:
     """What a new epoch would be, and what it costs.
 
     before: number of the epoch that ends; 0 where the ledger has lost it. origin, first_window: where it begins, in ms.
@@ -106,7 +106,7 @@ class NewEpoch:
 
     # ---- the plan ----------------------------------------------------------------------------------------------------
 
-    def plan(self, now: int) -> Plan:
+    def plan(self, now: int) -> EpochPlan:
         """Read the ledger, progress and charges. Raises Refusal while workers run and as `check_start`, BudgetExhausted where
         [budget] forbids it."""
         self._check_alone()
@@ -142,7 +142,7 @@ class NewEpoch:
             if again:
                 spent = total.charge(spent, guarantee, len(again))
             left = total.windows_left(spent, guarantee)
-        return Plan(
+        return EpochPlan(
             before=before.epoch if isinstance(before, codec.Epoch) else "",
             number=number,
             origin=origin,
@@ -212,7 +212,7 @@ class NewEpoch:
 
     # ---- the change --------------------------------------------------------------------------------------------------
 
-    def begin(self, plan: Plan, now: int) -> str:
+    def begin(self, plan: EpochPlan, now: int) -> str:
         """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""
         ledger, settings, clients = self._services.ledger, self._settings, self._clients
         crash_points.reach((_POINTS,), "before-fence")

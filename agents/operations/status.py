@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import Clients, Record, clients_of
+from susurrus.agents.kafka.clients import Clients, TopicRecord, clients_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.operations.account import Account, account_of
 from susurrus.agents.operations.charge_log import read_charges
@@ -258,6 +258,6 @@ def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:
     return list(records.values())
 
 
-def _read(clients: Clients, topic: str) -> list[Record]:
+def _read(clients: Clients, topic: str) -> list[TopicRecord]:
     """The present records of a compacted topic; empty if there is no such topic."""
     return clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []

@@ -4,15 +4,15 @@ import math
 from dataclasses import asdict
 from typing import Any, Final
 
-from susurrus.agents.planning.outcome import Outcome, SizeClass, Spread, StrategyForecast
-from susurrus.agents.planning.plan import Plan, Variant
+from susurrus.agents.planning.outcome import SizeClass, Spread, StrategyForecast, StrategyOutcome
+from susurrus.agents.planning.plan import PipelinePlan, Variant
 from susurrus.agents.planning.volumes import Volumes
 
 VERSION: Final = 1
 """Increases when a known member changes its meaning. Members may be added."""
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
+def as_json(plan: PipelinePlan) -> dict[str, Any]:
     """Every number of the plan. Numbers that there are not (an error where nothing is published) are null."""
     settings = plan.settings
     document = {
@@ -60,7 +60,7 @@ def _strategy(each: StrategyForecast) -> dict[str, Any]:
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: StrategyOutcome) -> dict[str, Any]:
     return {
         "records": outcome.records,
         "users": outcome.users,

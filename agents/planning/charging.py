@@ -21,7 +21,7 @@ from susurrus.topics import charges as codec
 _SECONDS = 30.0
 
 
-class Account:
+class ChargingAccount:
     """The log of charges on one pipeline's raw topic, for a command. Raises what `Clients.read` raises."""
 
     def __init__(self, settings: Settings, clients: Clients, command: str) -> None:

@@ -18,11 +18,18 @@ from susurrus.agents.histogram.detectable import detectable_curve
 from susurrus.agents.histogram.pipeline import Histogram
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.measures import LayoutMeasures, first_of_pairs
-from susurrus.agents.planning.offline import Published, run, window_noise
-from susurrus.agents.planning.outcome import AtTrigger, ColumnErrors, Outcome, SizeClass, Spread, StrategyForecast
+from susurrus.agents.planning.offline import LatestEstimates, run, window_noise
+from susurrus.agents.planning.outcome import (
+    AtTrigger,
+    ColumnErrors,
+    SizeClass,
+    Spread,
+    StrategyForecast,
+    StrategyOutcome,
+)
 from susurrus.agents.planning.spool import Progress, Spool, checkpoints, silent, spool
 from susurrus.agents.planning.volumes import Filed, Volumes, volumes_of
-from susurrus.agents.planning.workload import Records, Workload
+from susurrus.agents.planning.workload import UserRecords, Workload
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.strategy import Strategy
 
@@ -100,7 +107,7 @@ class _Look:
     spooled: Spool
     rows: list[_Seen]
 
-    def __call__(self, at: int, published: Published) -> None:
+    def __call__(self, at: int, published: LatestEstimates) -> None:
         self.rows.append(_see(self.settings, self.spooled, at, published))
 
 
@@ -112,7 +119,7 @@ class _Truth:
         self.over = 0
         self._filed = filed
 
-    def __call__(self, records: Records, trigger: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_]) -> None:
+    def __call__(self, records: UserRecords, trigger: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_]) -> None:
         first = first_of_pairs(records, np.ones(len(kept), np.bool_))
         self.users += np.bincount(records.key[first], minlength=len(self.users))
         self.over += len(np.unique(records.user[~kept]))
@@ -125,7 +132,7 @@ def _outcome(
     workloads: Sequence[Workload],
     seeds: Sequence[int],
     progress: Progress,
-) -> Outcome:
+) -> StrategyOutcome:
     layout = settings.layout
     plain = len(layout.measured) == 1 and layout.measured[0].measures == Count.measures
     seen: list[list[_Seen]] = []
@@ -167,7 +174,7 @@ def _outcome(
         str(value.path): (clamped / max(1, totals[0]), lost / max(1.0, size))
         for value, clamped, lost, size in zip(layout.values, *clamps, strict=True)
     }
-    return Outcome(
+    return StrategyOutcome(
         triggers=[_joined([run[i] for run in seen]) for i in range(len(seen[0]))],
         sizes=_size_classes(classes),
         records=float(records),
@@ -217,7 +224,7 @@ def _true(spooled: Spool, at: int) -> Int64:
     return true
 
 
-def _see(settings: HistogramSettings, spooled: Spool, at: int, published: Published) -> _Seen:
+def _see(settings: HistogramSettings, spooled: Spool, at: int, published: LatestEstimates) -> _Seen:
     true = _true(spooled, at)
     records = spooled.truth[checkpoints(spooled.triggers).index(at)]
     known = published.known
@@ -253,7 +260,7 @@ def _joined(runs: list[_Seen]) -> AtTrigger:
 
 
 def _by_size(
-    settings: HistogramSettings, spooled: Spool, published: Published, users: Int64
+    settings: HistogramSettings, spooled: Spool, published: LatestEstimates, users: Int64
 ) -> tuple[Int64, Floats, Floats, Floats]:
     """[classes] each: keys, how many are published, the sum of their errors in the first column, the sum of their true values."""
     each = settings.layout.published[0]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from susurrus.agents.planning.workload import CHUNK_USERS, DAY_MS, Records, sample, sort_records, zipf_mandelbrot
+from susurrus.agents.planning.workload import CHUNK_USERS, DAY_MS, UserRecords, sample, sort_records, zipf_mandelbrot
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.raw import ValueField
 
@@ -71,7 +71,7 @@ class Law:
 
         return zipf_mandelbrot(_RECORDS, float(np.exp(brentq(excess, np.log(1e-3), np.log(1e6)))), _TAIL)
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         """Yields the chunks. As in every workload, chunk i follows from (seed, i) alone."""
         keys = zipf_mandelbrot(self.keys, 1 + self.shift, self.zipf)
         for index, start in enumerate(range(0, self.users, CHUNK_USERS)):

@@ -4,14 +4,14 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept, Layout
-from susurrus.agents.planning.workload import Records
+from susurrus.agents.planning.workload import UserRecords
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
 class LayoutMeasures:
-    """`Measures` of the columns of a configuration. The values of `Records` are the layout's fields, in grid units, not clamped."""
+    """`Measures` of the columns of a configuration. The values of `UserRecords` are the layout's, in grid units, not clamped."""
 
     def __init__(self, layout: Layout) -> None:
         self.columns = len(layout.measured)
@@ -25,7 +25,7 @@ class LayoutMeasures:
         self.size = np.zeros(len(layout.values), np.float64)
         """The absolute values of all records, so far."""
 
-    def adds(self, records: Records, kept: Bools) -> Int64:
+    def adds(self, records: UserRecords, kept: Bools) -> Int64:
         """int64[n, columns]; see `Measures`."""
         values = self._values(records)
         inside = np.clip(values, self._lowest, self._highest)
@@ -34,14 +34,14 @@ class LayoutMeasures:
         self.size += np.abs(values).sum(axis=0, dtype=np.float64)
         return self._added(records, kept, inside)
 
-    def truth(self, records: Records) -> Int64:
+    def truth(self, records: UserRecords) -> Int64:
         """int64[n, columns]; see `Measures`."""
         return self._added(records, np.ones(len(records.key), np.bool_), self._values(records))
 
-    def _values(self, records: Records) -> Int64:
+    def _values(self, records: UserRecords) -> Int64:
         return np.zeros((len(records.key), 0), np.int64) if records.values is None else records.values
 
-    def _added(self, records: Records, kept: Bools, values: Int64) -> Int64:
+    def _added(self, records: UserRecords, kept: Bools, values: Int64) -> Int64:
         """Every record as a cell of its own."""
         rows = np.flatnonzero(kept)
         starts = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))[:-1]
@@ -49,7 +49,7 @@ class LayoutMeasures:
         return self._layout.aggregate(Kept(rows=rows, starts=starts, first=first, values=values))
 
 
-def first_of_pairs(records: Records, kept: Bools) -> Bools:
+def first_of_pairs(records: UserRecords, kept: Bools) -> Bools:
     """bool[n]: whether a record is the first kept one of its user and key."""
     rows = np.flatnonzero(kept)
     pair = records.user[rows].astype(np.int64) << 32 | records.key[rows]

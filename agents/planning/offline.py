@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 @dataclass(slots=True)
-class Published:
+class LatestEstimates:
     """What a reader of the `latest` topic holds: the last published estimates of every key, [keys, columns] each."""
 
     estimates: npt.NDArray[np.int64]
@@ -78,14 +78,14 @@ class Published:
 
 
 @dataclass(slots=True)
-class Run:
+class OfflineRun:
     """Outcome of `run`: checkpoints, the published values at the end, seconds of mechanism time.
 
     rows: by trigger, what a worker publishes. states: of all keys at the end.
     """
 
     checkpoints: list[Checkpoint]
-    published: Published
+    published: LatestEstimates
     step_seconds: float = 0.0
     stepped: int = 0
     trigger_seconds: list[float] = field(default_factory=list)
@@ -160,9 +160,9 @@ def run(
     every_trigger: bool = False,
     released: Callable[[int, npt.NDArray[np.int64], Step[Any]], None] | None = None,
     declared: npt.NDArray[np.bool_] | None = None,
-    checked: Callable[[int, Published], None] | None = None,
+    checked: Callable[[int, LatestEstimates], None] | None = None,
     progress: Progress = silent,
-) -> Run:
+) -> OfflineRun:
     """Steps `strategy` over all triggers: of one "count" column, or of the columns that the spool measured.
 
     every_trigger: step published keys at every trigger, as a worker does, instead of at checkpoints only. Keys that
@@ -179,11 +179,11 @@ def run(
     columns = len(strategy.plan.columns)
     users, weight = (np.zeros(keys, np.int64) for _ in range(2))
     sums = np.zeros((keys, columns), np.int64)
-    published = Published.nothing(keys, columns)
+    published = LatestEstimates.nothing(keys, columns)
     if declared is None:
         declared = np.zeros(keys, np.bool_)
     due[declared] = 0
-    result = Run([], published, states=table)
+    result = OfflineRun([], published, states=table)
     ranks = None
     if strategy.bounding.lag is not None:
         ranks = Ranks(strategy.bounding, spooled.users, keys, T)

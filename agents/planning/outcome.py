@@ -61,7 +61,7 @@ class SizeClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StrategyOutcome:
     """What a strategy does with the data at hand. Numbers are per window.
 
     kept: the share of records within the caps. users_over: the share of users that lose records. clamped: by field, (share of
@@ -93,4 +93,4 @@ class StrategyForecast:
     triggers: list[int] = field(default_factory=list)
     std_errors: Mapping[str, list[float]] = field(default_factory=dict)
     appears: Mapping[float, list[int]] = field(default_factory=dict)
-    outcome: Outcome | None = None
+    outcome: StrategyOutcome | None = None

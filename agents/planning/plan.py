@@ -1,6 +1,6 @@
 """A plan: every strategy beside the others, what-if variants of the constants, and which one the numbers speak for.
 
-    configuration, source ──variants──▶ forecast.py, one after the other ──▶ Plan ──▶ text, JSON, plot
+    configuration, source ──variants──▶ forecast.py, one after the other ──▶ PipelinePlan ──▶ text, JSON, plot
 
 sources.py says what the windows hold: nothing, a sample of the trust zone, or a synthetic law.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.forecast import forecast, refused
 from susurrus.agents.planning.outcome import Spread, StrategyForecast
-from susurrus.agents.planning.sources import OfSample, Source, WindowSize
+from susurrus.agents.planning.sources import OfSample, WindowSize, WindowSource
 from susurrus.agents.planning.spool import Progress, silent
 from susurrus.agents.planning.variants import Changes, Configuration
 from susurrus.agents.planning.windows import thinned, windows_of
@@ -44,7 +44,7 @@ class Extrapolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PipelinePlan:
     """runs: the strategy of the configuration, and why (None: the file names it). preferred: the one with the lowest number,
     `by` which: in words. consider: what the constants alone say for other strategies."""
 
@@ -73,13 +73,13 @@ class Plan:
 
 def make_plan(
     configuration: Configuration,
-    source: Source,
+    source: WindowSource,
     *,
     strategies: Sequence[str] = tuple(STRATEGIES),
     variants: Sequence[Changes] = (),
     seeds: int = 3,
     progress: Progress = silent,
-) -> Plan:
+) -> PipelinePlan:
     """The plan of a histogram. seeds: runs with other noise, for each window and strategy. Raises ConfigurationError."""
     settings = configuration.histogram()
     runs = settings.choice.name
@@ -94,7 +94,7 @@ def make_plan(
     forecasts.sort(key=lambda each: list(STRATEGIES).index(each.name))
     preferred, by = preference(forecasts, runs, settings)
     sample = source.sample if isinstance(source, OfSample) else None
-    return Plan(
+    return PipelinePlan(
         pipeline=settings.pipeline.name,
         settings=settings,
         title=source.title,
@@ -147,7 +147,9 @@ def preference(forecasts: Sequence[StrategyForecast], runs: str, settings: Histo
     return best, f"{what}: {lowest.mean:,.0f} with {best}, {here.mean:,.0f} with {runs}"
 
 
-def _variant(configuration: Configuration, source: Source, changes: Changes, seeds: int, progress: Progress) -> Variant:
+def _variant(
+    configuration: Configuration, source: WindowSource, changes: Changes, seeds: int, progress: Progress
+) -> Variant:
     try:
         settings = configuration.histogram(changes)
     except ConfigurationError as problem:
@@ -156,7 +158,7 @@ def _variant(configuration: Configuration, source: Source, changes: Changes, see
     return Variant(changes=changes, forecast=found)
 
 
-def _extrapolation(settings: HistogramSettings, source: Source, progress: Progress) -> Extrapolation | None:
+def _extrapolation(settings: HistogramSettings, source: WindowSource, progress: Progress) -> Extrapolation | None:
     """Returns how far, on the sample itself as it was read, a part of it, scaled up as it is, misses it."""
     if not isinstance(source, OfSample) or source.share >= 1:
         return None

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from susurrus.agents.planning.plan import Plan
+from susurrus.agents.planning.plan import PipelinePlan
 from susurrus.mechanisms.errors import ConfigurationError
 
 _ENDS: Final = (".png", ".svg", ".pdf")
@@ -20,7 +20,7 @@ def check(path: Path) -> None:
         raise ConfigurationError(f"--plot={path}: its directory does not exist; make it, or name another")
 
 
-def draw(plan: Plan, path: Path) -> None:
+def draw(plan: PipelinePlan, path: Path) -> None:
     """Write the picture. Four panels: keys found, error of the first column, users from which a key appears, standard error."""
     import matplotlib
 

@@ -9,7 +9,7 @@ import numpy as np
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.sample import WIDE_STEPS, Sample
-from susurrus.agents.planning.windows import WHOLE, Window, sizes, windows_of
+from susurrus.agents.planning.windows import WHOLE, SampleWindow, sizes, windows_of
 from susurrus.agents.planning.workload import Workload
 
 
@@ -29,7 +29,7 @@ def in_grid_units(sample: Sample) -> Sample:
     return replace(sample, values=np.rint(sample.values / WIDE_STEPS).astype(np.int64))
 
 
-class Source(Protocol):
+class WindowSource(Protocol):
     """What the windows hold. private: whether it was read from data that nothing protects."""
 
     private: bool
@@ -99,7 +99,7 @@ class OfSample:
     ) -> None:
         self.sample, self.title = sample, title
         self.share, self.stretch, self._most, self._seed = share, stretch, most, seed
-        self._known: dict[Any, list[Window]] = {}
+        self._known: dict[Any, list[SampleWindow]] = {}
 
     def notes(self, settings: HistogramSettings) -> list[str]:
         """What was made of the sample, in words."""
@@ -124,7 +124,7 @@ class OfSample:
             said.append(f"the sample is taken for {self.share:.3g} of the users; copies of its users make up the rest")
         return said
 
-    def windows(self, settings: HistogramSettings) -> list[Window]:
+    def windows(self, settings: HistogramSettings) -> list[SampleWindow]:
         """Made once for each calendar."""
         calendar = settings.window.calendar
         if calendar not in self._known:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.planning.workload import Records, Workload
+from susurrus.agents.planning.workload import UserRecords, Workload
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
 
 UNKEPT = -WEIGHT_ONE
@@ -34,10 +34,10 @@ class Measures(Protocol):
 
     columns: int
 
-    def adds(self, records: Records, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def adds(self, records: UserRecords, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """int64[n, columns]: what each kept record adds, clamped; 0 for the others."""
 
-    def truth(self, records: Records) -> npt.NDArray[np.int64]:
+    def truth(self, records: UserRecords) -> npt.NDArray[np.int64]:
         """int64[n, columns]: what each record would add without caps and clamps."""
 
 
@@ -74,7 +74,7 @@ def spool(
     triggers: int,
     *,
     measures: Measures | None = None,
-    filed: Callable[[Records, npt.NDArray[np.int32], npt.NDArray[np.bool_]], None] | None = None,
+    filed: Callable[[UserRecords, npt.NDArray[np.int32], npt.NDArray[np.bool_]], None] | None = None,
     progress: Progress = silent,
 ) -> Spool:
     """Caps every user's records in order of time and files them by trigger.
@@ -144,7 +144,7 @@ def spool(
 
 
 def within_ledger(
-    bounding: Bounding, records: Records, trigger: npt.NDArray[np.int32]
+    bounding: Bounding, records: UserRecords, trigger: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """(kept, listed), bool[n] each: what `Bounding.close` decides trigger by trigger, for whole days of users at once.
 

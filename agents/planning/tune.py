@@ -184,7 +184,7 @@ def _bounds(value: ValueField) -> tuple[tuple[Fraction, ...], tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Candidate:
     """A candidate beside the recommended one. noise: half of the 95 % interval at a window's last trigger, in the column's unit, by
     measured column; None where the strategy refuses the number."""
 
@@ -194,7 +194,7 @@ class Choice:
     noise: dict[str, float] | None
 
 
-def choices(answer: Answer, settings: HistogramSettings, around: int = 2) -> list[Choice]:
+def choices(answer: Answer, settings: HistogramSettings, around: int = 2) -> list[Candidate]:
     """The recommended candidate, those around it and the configured one, with the noise of each. Public constants alone decide."""
     asked = answer.question
     if answer.value is None:
@@ -204,7 +204,7 @@ def choices(answer: Answer, settings: HistogramSettings, around: int = 2) -> lis
         near = set(asked.numbers[max(0, place - around) : place + around + 1])
     now = Fraction(str(asked.now))
     return [
-        Choice(
+        Candidate(
             value=number,
             recommended=number == answer.value,
             configured=number == now,

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from susurrus.agents.histogram import user_changes
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.planning.offline import Run
+from susurrus.agents.planning.offline import OfflineRun
 from susurrus.agents.planning.spool import Spool
-from susurrus.agents.planning.workload import Records
+from susurrus.agents.planning.workload import UserRecords
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
@@ -106,7 +106,7 @@ class Filed:
         self._cells: list[Int64] = []
         self._keys = 1
 
-    def __call__(self, records: Records, trigger: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_]) -> None:
+    def __call__(self, records: UserRecords, trigger: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_]) -> None:
         self.records += np.bincount(trigger, minlength=self.triggers + 1)
         rows = np.flatnonzero(kept)
         user, key, when = records.user[rows].astype(np.int64), records.key[rows].astype(np.int64), trigger[rows]
@@ -130,7 +130,7 @@ class Filed:
         pair = np.unique((cells >> 32) // self._partitions << 32 | (cells & 0xFFFFFFFF))
         return np.bincount(pair >> 32, minlength=self.triggers + 1)
 
-    def _block(self, records: Records) -> by_user.ByUserBlock:
+    def _block(self, records: UserRecords) -> by_user.ByUserBlock:
         """The share of one fetch that goes to one partition of by-user, with ids of assumed length."""
         some = np.argsort(records.time, kind="stable")[: FETCH : self._partitions]
         users, user = np.unique(records.user[some], return_inverse=True)
@@ -162,7 +162,7 @@ class Filed:
 
 
 def volumes_of(
-    settings: HistogramSettings, strategy: Strategy[Any], spooled: Spool, filed: Filed, done: Run
+    settings: HistogramSettings, strategy: Strategy[Any], spooled: Spool, filed: Filed, done: OfflineRun
 ) -> Volumes:
     """Returns the volumes of one window, after its run."""
     T, names = strategy.plan.triggers, spooled.key_names
@@ -230,7 +230,7 @@ def volumes_of(
 
 
 def histogram_row_bytes(
-    settings: HistogramSettings, strategy: Strategy[Any], done: Run, names: Sequence[bytes]
+    settings: HistogramSettings, strategy: Strategy[Any], done: OfflineRun, names: Sequence[bytes]
 ) -> float:
     """Mean bytes of a published row, key and value, in JSON. output.format may make them fewer."""
     shown = np.flatnonzero(done.published.known)[:ENCODED]
@@ -253,7 +253,7 @@ def histogram_row_bytes(
     return (sum(map(len, keys)) + sum(map(len, values))) / len(shown)
 
 
-def _state_bytes(strategy: Strategy[Any], done: Run, names: Sequence[bytes]) -> tuple[float, float]:
+def _state_bytes(strategy: Strategy[Any], done: OfflineRun, names: Sequence[bytes]) -> tuple[float, float]:
     """(bytes of a key's name, of its state): means over keys with data at the window's end."""
     if done.states is None:
         return 0.0, 0.0
@@ -286,7 +286,7 @@ def _bounded_bytes(strategy: Strategy[Any], cells: Int64, names: Sequence[bytes]
     return bounded.size(some) / n
 
 
-def _published_keys_bytes(done: Run, names: Sequence[bytes], partitions: int, triggers: int) -> float:
+def _published_keys_bytes(done: OfflineRun, names: Sequence[bytes], partitions: int, triggers: int) -> float:
     """The bytes of all triggers: every published key once, and what every partition says at every trigger."""
     shown = np.flatnonzero(done.published.known)
     empty = published_keys.block_of(0, 0, _DIGEST, bytes(16), {}, {0: 0})

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
-from susurrus.agents.planning.workload import DAY_MS, FileWorkload, Records, sort_records
+from susurrus.agents.planning.workload import DAY_MS, FileWorkload, UserRecords, sort_records
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.wire.timestamps import format_time
 
@@ -29,7 +29,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class SampleWindow:
     """A window of a sample. start: ms, for people. covered: the share of the window's time between its first and last record."""
 
     start: int
@@ -49,7 +49,7 @@ def windows_of(
     stretch: bool = False,
     most: int = 7,
     seed: int = 0,
-) -> list[Window]:
+) -> list[SampleWindow]:
     """The windows that a sample covers, newest last; of several, those it covers wholly, if there are any.
 
     share: of the users that a window has, so many are in the sample. stretch: spread the sample's times over the whole of one
@@ -75,7 +75,7 @@ def windows_of(
     whole = [each for each in found if each[1] >= WHOLE]
     chosen = (whole or found)[-most:]
     return [
-        Window(start=start, covered=covered, workload=_workload(sample, rows, inside, settings, share, seed))
+        SampleWindow(start=start, covered=covered, workload=_workload(sample, rows, inside, settings, share, seed))
         for start, covered, rows, inside in chosen
     ]
 
@@ -103,7 +103,7 @@ def _workload(
     return FileWorkload(name="sample", records=records, key_names=sample.key_names)
 
 
-def scaled(records: Records, factor: float, rng: np.random.Generator, last: int = DAY_MS) -> Records:
+def scaled(records: UserRecords, factor: float, rng: np.random.Generator, last: int = DAY_MS) -> UserRecords:
     """Records of `factor` times as many users: every user as often as that, and a random part of them once more.
 
     last: where in the window records may lie. Raises ConfigurationError where that would be too many.
@@ -131,14 +131,14 @@ def scaled(records: Records, factor: float, rng: np.random.Generator, last: int 
     return sort_records(user.astype(np.int32), records.key[row], time, len(origin), values)
 
 
-def thinned(window: Window, share: float, rng: np.random.Generator) -> Window:
+def thinned(window: SampleWindow, share: float, rng: np.random.Generator) -> SampleWindow:
     """A random part of a window's users, scaled up again to as many as before."""
     records = window.workload.records
     stay = np.zeros(records.users, np.bool_)
     stay[rng.permutation(records.users)[: max(1, round(share * records.users))]] = True
     rows = np.flatnonzero(stay[records.user])
     code = np.cumsum(stay) - 1
-    part = Records(
+    part = UserRecords(
         user=code[records.user[rows]].astype(np.int32),
         key=records.key[rows],
         time=records.time[rows],
@@ -150,10 +150,10 @@ def thinned(window: Window, share: float, rng: np.random.Generator) -> Window:
         records=scaled(part, records.users / part.users, rng),
         key_names=window.workload.key_names,
     )
-    return Window(start=window.start, covered=window.covered, workload=workload)
+    return SampleWindow(start=window.start, covered=window.covered, workload=workload)
 
 
-def sizes(windows: list[Window]) -> Iterator[tuple[str, int, int, int]]:
+def sizes(windows: list[SampleWindow]) -> Iterator[tuple[str, int, int, int]]:
     """(name, records, users, keys with records) of each window."""
     for window in windows:
         records = window.workload.records

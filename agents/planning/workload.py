@@ -1,7 +1,7 @@
 """What a window holds, as compact columns: the synthetic day of DP-SQLP's section 5.1, or records that are at hand.
 
 Flow: workload → spool (bounding, increments) → offline (strategy) → errors: `susurrus plan` and benchmarks/.
-A workload is handed out in chunks of users, each a `Records` sorted by (user, time of day). Chunk i depends on
+A workload is handed out in chunks of users, each a `UserRecords` sorted by (user, time of day). Chunk i depends on
 (seed, i) alone, so nothing has to be kept in memory, and the data are the same for every number of triggers.
 """
 
@@ -17,7 +17,7 @@ CHUNK_USERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class UserRecords:
     """Records of a chunk of users, sorted by (user, time); a user's records are all in one chunk.
 
     `user`: int32[n], 0..users-1 within the chunk. `key`: int32[n], 0..keys-1 of the workload.
@@ -49,7 +49,7 @@ class Workload(Protocol):
     @property
     def key_names(self) -> list[bytes]: ...
 
-    def chunks(self) -> Iterator[Records]: ...
+    def chunks(self) -> Iterator[UserRecords]: ...
 
 
 def zipf_mandelbrot(ranks: int, q: float, s: float) -> npt.NDArray[np.float64]:
@@ -72,10 +72,10 @@ def sort_records(
     time: npt.NDArray[np.int32],
     users: int,
     values: npt.NDArray[np.int64] | None = None,
-) -> Records:
+) -> UserRecords:
     """Records in (user, time) order; equal times keep the order given."""
     order = np.argsort(user.astype(np.int64) << 32 | time, kind="stable")
-    return Records(
+    return UserRecords(
         user=user[order],
         key=key[order],
         time=time[order],
@@ -101,7 +101,7 @@ class ZipfMandelbrotDay:
     def key_names(self) -> list[bytes]:
         return [b"%d" % code for code in range(self.keys)]
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         per_user = zipf_mandelbrot(100_000, 26, 6.738)
         key_distribution = zipf_mandelbrot(self.keys, 1000, 1.4)
         for index, start in enumerate(range(0, self.users, CHUNK_USERS)):
@@ -119,12 +119,12 @@ class FileWorkload:
     """Records read from a file: one chunk."""
 
     name: str
-    records: Records
+    records: UserRecords
     key_names: list[bytes]
 
     @property
     def users(self) -> int:
         return self.records.users
 
-    def chunks(self) -> Iterator[Records]:
+    def chunks(self) -> Iterator[UserRecords]:
         yield self.records

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import TokenType
 
-from susurrus.agents.sql.source import Source, Span
+from susurrus.agents.sql.source import Span, StatementText
 
 _ORDER: Final = ("FROM", "WHERE", "GROUP BY", "EMIT")
 _REFUSED: Final = {
@@ -37,7 +37,7 @@ class Clauses:
     emit: Span
 
 
-def clauses(source: Source) -> Clauses:
+def clauses(source: StatementText) -> Clauses:
     """Take a statement apart. Raises ConfigurationError that shows the place and says what to do."""
     span = _one_statement(source.tokens())
     if span.word(0) == "WITH":

@@ -34,7 +34,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SelectedColumn:
     """One published column. table: as ``[[columns]]`` has it. by_group: the bounds, if they are of a user's sum. value: what is
     counted, added up or averaged."""
 
@@ -44,10 +44,10 @@ class Column:
     value: Span
 
 
-def selected(span: Span, user: str) -> tuple[list[Key], list[Column]]:
+def selected(span: Span, user: str) -> tuple[list[Key], list[SelectedColumn]]:
     """The selected keys and columns. user: the privacy unit. Raises ConfigurationError."""
     keys: list[Key] = []
-    columns: list[Column] = []
+    columns: list[SelectedColumn] = []
     for item in span.items():
         if not len(item):
             raise item.error("something is missing here; write a key or a column between the commas")
@@ -100,12 +100,12 @@ def _no_aggregate(value: Span) -> None:
             raise place.error(f"{word} stands alone; compute inside it, or after publication, which costs nothing")
 
 
-def _column(call: Span, alias: str | None, user: str) -> Column:
+def _column(call: Span, alias: str | None, user: str) -> SelectedColumn:
     function, inside = call.word(0), call.part(2, len(call) - 1)
     if alias is None:
         raise call.error(f"the column needs a name; add AS name after {function}(...)")
     if function == "COUNT":
-        return Column({"name": alias, "kind": _count(inside, user)}, None, call, inside)
+        return SelectedColumn({"name": alias, "kind": _count(inside, user)}, None, call, inside)
     if inside.word(0) == "DISTINCT":
         raise inside.part(0, 1).error(f"{function}(DISTINCT ...) is not possible; {_USE}")
     value, low, high, grid, by_group = _value(inside, function)
@@ -116,7 +116,7 @@ def _column(call: Span, alias: str | None, user: str) -> Column:
     table |= {"bound": high} if low == -high else {"lower": low, "upper": high}
     if grid is not None:
         table["grid"] = grid
-    return Column(table, by_group, call, value)
+    return SelectedColumn(table, by_group, call, value)
 
 
 def _count(inside: Span, user: str) -> str:

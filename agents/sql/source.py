@@ -21,7 +21,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StatementText:
     """A statement as it was written. name: what errors call it, the file."""
 
     name: str
@@ -62,7 +62,7 @@ class Source:
 class Span:
     """Some consecutive tokens of a source. end: the offset at which an error points when there are none left."""
 
-    source: Source
+    source: StatementText
     tokens: tuple[Token, ...]
     end: int
 
@@ -152,7 +152,7 @@ class Span:
         return ConfigurationError(f"{place}: {problem}\n{picture}")
 
     def shown(self) -> tuple[str, str]:
-        """(place, picture) of these tokens, as ``Source.shown`` has it."""
+        """(place, picture) of these tokens, as ``StatementText.shown`` has it."""
         return self.source.shown(self.tokens[0].start if self.tokens else self.end, self.end)
 
     def _step(self, index: int) -> int:

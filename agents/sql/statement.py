@@ -11,8 +11,8 @@ from typing import Any, Final
 from sqlglot import TokenType
 
 from susurrus.agents.sql.clauses import clauses
-from susurrus.agents.sql.columns import Column, Key, selected
-from susurrus.agents.sql.source import Source, Span, same
+from susurrus.agents.sql.columns import Key, SelectedColumn, selected
+from susurrus.agents.sql.source import Span, StatementText, same
 from susurrus.agents.sql.values import Reader, duration, field_or_none, instant, meant, number, whole, word_or_text
 from susurrus.agents.sql.values import field as field_name
 
@@ -47,7 +47,7 @@ class Statement:
         self.settings[name], self.places[name] = value, place
 
 
-def statement(source: Source) -> Statement:
+def statement(source: StatementText) -> Statement:
     """Read a statement. Raises ConfigurationError that shows the place and says what to do."""
     parts, found = clauses(source), Statement()
     options = _options(parts.options, found)
@@ -106,7 +106,7 @@ def _options(span: Span, found: Statement) -> dict[str, tuple[Any, Span]]:
     return values
 
 
-def _bounds(options: dict[str, tuple[Any, Span]], columns: list[Column], found: Statement) -> None:
+def _bounds(options: dict[str, tuple[Any, Span]], columns: list[SelectedColumn], found: Statement) -> None:
     """What a user may contribute."""
     groups, rows, per_group = (
         options.get(name) for name in ("max_groups_contributed", "max_rows_contributed", "max_rows_per_group")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from susurrus.agents.sql.source import Source, Span
+from susurrus.agents.sql.source import Span, StatementText
 from susurrus.agents.sql.statement import Statement, statement
 from susurrus.agents.types.durations import parse_duration, parse_instant
 from susurrus.mechanisms.errors import ConfigurationError
@@ -21,7 +21,7 @@ _COUNTED: Final = re.compile(r'(?:column (\d+)(?: \("[^"]*"\))?(?:: (\w+)(?= = |
 def read(path: Path) -> Statement:
     """The statement in a file. Raises ConfigurationError."""
     try:
-        return statement(Source(path.name, path.read_text(encoding="utf-8")))
+        return statement(StatementText(path.name, path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ConfigurationError(f'sql="{path}": no such file; give the path of a file with one SELECT') from None
     except (OSError, UnicodeDecodeError) as error:

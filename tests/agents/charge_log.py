@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from susurrus.agents.kafka.clients import Record
+from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.topics import charges as codec
 
 
@@ -17,9 +17,9 @@ class ChargeLog:
     def partitions(self, topic: str) -> int:
         return 1
 
-    def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[Record]:
+    def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[TopicRecord]:
         seen = self.rows if complete else self.rows[: self.shown]
-        return [Record(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
+        return [TopicRecord(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
 
     # ---- the producer of a command -----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.kafka.clients import Record
+from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
@@ -108,9 +108,9 @@ class MemoryClients:
     def __init__(self, ends: dict[int, int] | None = None) -> None:
         self.ends = ends or {}
         self.topic_id_ = "raw-1"
-        self.last: dict[tuple[str, int], Record] = {}
+        self.last: dict[tuple[str, int], TopicRecord] = {}
 
-    def newest(self, topic: str, partition: int) -> Record | None:
+    def newest(self, topic: str, partition: int) -> TopicRecord | None:
         return self.last.get((topic, partition))
 
     def topic_id(self, topic: str) -> str:
@@ -245,7 +245,7 @@ class Runner:
                 self.written.append(
                     (output.topic, output.partition, message.get("key"), message["value"], message.get("timestamp"))
                 )
-                self.services.clients.last[output.topic, output.partition] = Record(  # type: ignore[attr-defined]
+                self.services.clients.last[output.topic, output.partition] = TopicRecord(  # type: ignore[attr-defined]
                     message.get("key") or b"", message["value"], len(self.written)
                 )
                 if output.topic == self.services.ledger.topic:

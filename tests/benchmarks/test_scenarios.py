@@ -15,7 +15,7 @@ from susurrus.agents.planning.spool import spool
 from susurrus.agents.planning.workload import (
     DAY_MS,
     FileWorkload,
-    Records,
+    UserRecords,
     ZipfMandelbrotDay,
     sort_records,
     zipf_mandelbrot,
@@ -30,13 +30,13 @@ DAYS = [
 ]
 
 
-def whole(day) -> Records:
+def whole(day) -> UserRecords:
     """All chunks as one."""
     chunks = list(day.chunks())
     starts = np.cumsum([0, *(records.users for records in chunks)])
     columns = {name: np.concatenate([getattr(records, name) for records in chunks]) for name in ("key", "time")}
     user = np.concatenate([records.user + start for records, start in zip(chunks, starts, strict=False)])
-    return Records(user=user, **columns, users=int(starts[-1]))
+    return UserRecords(user=user, **columns, users=int(starts[-1]))
 
 
 @pytest.mark.parametrize("day", DAYS, ids=lambda day: day.name)

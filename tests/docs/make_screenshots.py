@@ -24,7 +24,7 @@ from rich.progress import Progress
 
 from susurrus.agents.dashboard.serving import serving
 from susurrus.agents.demo.local import LocalDemo
-from susurrus.agents.demo.machinery import Demo, Run, configured
+from susurrus.agents.demo.machinery import Demo, DemoRun, configured
 from susurrus.agents.demo.meter import smart_meter
 from susurrus.agents.demo.stream import StreamDemo
 from susurrus.agents.demo.weblog import DAY, WebLog
@@ -90,7 +90,7 @@ class FourDays:
     title = ""
     sections = SECTIONS.format(day=DAY, hour=LAST_HOUR)
 
-    def play(self, run: Run) -> str:
+    def play(self, run: DemoRun) -> str:
         """Produce the days, and wait until the last one is as far as the archive goes."""
         log, rng = WebLog(), np.random.default_rng(14)
         hosts = sorted(log.urls_of_host)
@@ -140,7 +140,7 @@ def page_of(demo: Demo, browser: Browser, **options: Any) -> Iterator[tuple[str,
         ):
             broker.create(topic)
         bars = stack.enter_context(Progress(console=Console(stderr=True)))
-        demo.play(Run(100, settings, place, stack, bars))
+        demo.play(DemoRun(100, settings, place, stack, bars))
         server = stack.enter_context(serving(settings, port=0))
         time.sleep(5.0)  # until it has read everything
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from susurrus.agents.cli.export import Record
 from susurrus.agents.cli.watching.times import clock_time, until
-from susurrus.agents.cli.watching.view import Followed, View, cells, headed, pair, scaled
+from susurrus.agents.cli.watching.view import FollowedTopics, View, cells, headed, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.operations.chart import Chart, room
@@ -36,7 +36,7 @@ class LocalView(View):
         self._settings, self._column = settings, column or COLUMNS[0]
         self._topic, self._thresholds = settings.topic(ESTIMATE.name), settings.topic(THRESHOLD.name)
         self._json = reader_of(settings.output, settings.schemas[self._topic], settings.namespace)
-        self._followed = Followed(settings, self._topic, self._thresholds)
+        self._followed = FollowedTopics(settings, self._topic, self._thresholds)
         self._rows: dict[str, EstimateRow] = {}
         self._threshold: ThresholdRecord | None = None
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.export import Record
-from susurrus.agents.cli.watching.view import Followed, View, cells, headed, pair, scaled
+from susurrus.agents.cli.watching.view import FollowedTopics, View, cells, headed, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.operations.chart import Chart, room
 from susurrus.agents.operations.drawing import GREY, NARROW, Z95, key_text
@@ -47,7 +47,7 @@ class StreamView(View):
         self._topic = settings.topic(PRIVATE_STREAM.name)
         self._mechanism = mechanism_of(settings.stream)
         self._json = reader_of(settings.output, settings.schemas[self._topic], settings.namespace)
-        self._followed = Followed(settings, self._topic)
+        self._followed = FollowedTopics(settings, self._topic)
         self._rows: deque[StreamRow] = deque(maxlen=_KEPT)
         self._shown: _Place | None = None
         self._all: dict[_Place, list[StreamRow]] | None = {} if all_rows else None

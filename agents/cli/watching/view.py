@@ -71,7 +71,7 @@ class View(ABC):
         self.close()
 
 
-class Followed:
+class FollowedTopics:
     """Public topics from their beginning on, without a group. Raises ConfigurationError where one does not exist."""
 
     def __init__(self, settings: Settings, *topics: str) -> None:

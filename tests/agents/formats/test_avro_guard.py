@@ -10,7 +10,7 @@ import pytest
 
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.avro_guard import LONGEST_DECIMAL, MOST_VALUES, costly, walk
-from susurrus.agents.formats.format import Format, Refused
+from susurrus.agents.formats.format import Format, RefusedPayload
 from susurrus.agents.pipelines import settings_from
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import MAX_DEPTH
@@ -97,7 +97,7 @@ def test_few_bytes_of_a_schema_that_doubles_are_too_many_values() -> None:
 
 def test_a_chain_of_records_is_as_deep_as_one_that_is_its_own_field() -> None:
     walk(zigzag(MAX_DEPTH - 1) + b"\2", *parsed(CHAIN))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedPayload) as refused:
         walk(zigzag(MAX_DEPTH) + b"\2", *parsed(CHAIN))
     assert refused.value.reason is Reason.TOO_DEEP
 

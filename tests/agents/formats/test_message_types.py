@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.formats.format import Refused
+from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.message_types import own_file, read_indexes, unknown_fields
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.pipelines import pipeline_of, settings_from
@@ -119,13 +119,13 @@ def test_indexes_are_read_back_as_they_were_written_and_noise_never_fails_otherw
         data = written(indexes)
         assert read_indexes(data + b"\x0a\x01") == (tuple(indexes), len(data))
         for end in range(len(data)):
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedPayload):
                 read_indexes(data[:end])
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedPayload):
         read_indexes(written([0] * 101))
     for _ in range(20_000):
         noise = dice.randbytes(dice.randrange(12))
-        with contextlib.suppress(Refused):  # nothing else
+        with contextlib.suppress(RefusedPayload):  # nothing else
             found, at = read_indexes(noise)
             assert 0 < at <= len(noise)
             assert all(0 <= index < 2**31 for index in found)

@@ -9,7 +9,7 @@ import pytest
 
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.release import Release
-from susurrus.agents.kafka.clients import Record
+from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.errors import Refusal
@@ -30,12 +30,12 @@ class Topic:
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         return self.start, len(self.records)
 
-    def read(self, topic: str, start: int, *, group: str) -> list[Record]:
+    def read(self, topic: str, start: int, *, group: str) -> list[TopicRecord]:
         """Complete: an end that only shows would hide what an older copy has lost."""
         start = max(start, self.start)
         if start < len(self.records):
             self.reads.append(start)
-        return [Record(b"", value, offset) for offset, value in enumerate(self.records) if offset >= start]
+        return [TopicRecord(b"", value, offset) for offset, value in enumerate(self.records) if offset >= start]
 
 
 @pytest.fixture

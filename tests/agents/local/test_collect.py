@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.formats.schemas import Schemas
-from susurrus.agents.kafka.clients import Record
+from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.local import collect as collect_module
 from susurrus.agents.local.collect import Collect
 from susurrus.agents.local.settings import LocalSettings
@@ -48,7 +48,7 @@ class Clients(MemoryClients):
         super().__init__({0: 0})
         self.versions, self.readings = versions, 0
 
-    def read(self, topic: str, start: int = 0, *, group: str, complete: bool = True) -> list[Record]:
+    def read(self, topic: str, start: int = 0, *, group: str, complete: bool = True) -> list[TopicRecord]:
         self.readings += 1
         found = []
         for version in range(1, self.versions + 1):
@@ -57,7 +57,7 @@ class Clients(MemoryClients):
                 version=version, theta=100.0, epsilon=EPSILON, alpha=alpha, reports=1, phase1_epsilon=EPSILON, bound=BOUND
             )  # fmt: skip
             records = threshold_codec.encode(threshold)
-            found += [Record(key, value, 3 * version + row) for row, (key, value) in enumerate(records)]
+            found += [TopicRecord(key, value, 3 * version + row) for row, (key, value) in enumerate(records)]
         return [record for record in found if record.offset >= start]
 
 

@@ -14,7 +14,7 @@ from susurrus.agents.cli.ledger import plan_lines
 from susurrus.agents.cli.main import app
 from susurrus.agents.histogram import new_beginning
 from susurrus.agents.operations import new_epoch as module
-from susurrus.agents.operations.new_epoch import NewEpoch, Plan
+from susurrus.agents.operations.new_epoch import EpochPlan, NewEpoch
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.new_beginning import FirstWindow
 from susurrus.agents.runtime.services import Services
@@ -116,7 +116,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     return work
 
 
-def begins(plan: Plan) -> tuple[int, Any]:
+def begins(plan: EpochPlan) -> tuple[int, Any]:
     return plan.first_window, plan.origin
 
 

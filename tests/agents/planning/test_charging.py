@@ -8,7 +8,7 @@ import pytest
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.agents.planning.charging import Account
+from susurrus.agents.planning.charging import ChargingAccount
 from susurrus.agents.runtime.budget import Charges, charge_of
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import BudgetExhausted, RetryableRefusal
@@ -38,7 +38,7 @@ def pipeline(kafka: Broker, tmp_path: Path) -> Any:
 def test_a_charge_is_in_the_log_and_in_every_sum_but_is_no_window(pipeline: Pipeline) -> None:
     clients = clients_of(pipeline.settings, quiet=True)
     try:
-        account = Account(pipeline.settings, clients, "tune")
+        account = ChargingAccount(pipeline.settings, clients, "tune")
         assert account.spent().mu_squared == 0
         run = account.charge(WINDOW, costing(0.25))
         account.charge(WINDOW, costing(0.25))
@@ -61,7 +61,7 @@ def test_a_run_without_room_in_the_budget_is_refused_before_it_is_charged(pipeli
     pipeline.data = merged(pipeline.data, {"budget": {"epsilon": 6.0, "delta": 1e-9}})
     clients = clients_of(pipeline.settings, quiet=True)
     try:
-        account = Account(pipeline.settings, clients, "tune")
+        account = ChargingAccount(pipeline.settings, clients, "tune")
         with pytest.raises(BudgetExhausted, match="nothing was charged: ask for a smaller --epsilon"):
             account.charge(WINDOW, costing(2.0))
         assert charged(pipeline) == []
@@ -78,7 +78,7 @@ def test_a_window_that_has_no_room_left_is_refused_to_the_pipeline(pipeline: Pip
     pipeline.data = merged(pipeline.data, {"budget": {"epsilon": 6.0, "delta": 1e-9}})
     settings, clients = pipeline.settings, clients_of(pipeline.settings, quiet=True)
     try:
-        Account(settings, clients, "tune").charge(WINDOW, costing(0.5))
+        ChargingAccount(settings, clients, "tune").charge(WINDOW, costing(0.5))
         charges = Charges(settings, clients)
         for epoch, mu in (("small", 0.5), ("large", 0.9)):
             key, value = codec.encode(charge_of(settings, WINDOW, epoch, costing(mu)))
@@ -97,7 +97,7 @@ def test_of_two_runs_at_once_the_log_lets_the_first_through(pipeline: Pipeline) 
     pipeline.data = merged(pipeline.data, {"budget": {"epsilon": 6.0, "delta": 1e-9}})
     clients = clients_of(pipeline.settings, quiet=True)
     try:
-        late, early = (Account(pipeline.settings, clients, "tune") for _ in range(2))
+        late, early = (ChargingAccount(pipeline.settings, clients, "tune") for _ in range(2))
         checked = late.check
 
         def check(guarantee: Guarantee) -> None:
@@ -116,7 +116,7 @@ def test_without_the_log_of_charges_nothing_goes_on(pipeline: Pipeline) -> None:
     pipeline.data = merged(pipeline.data, {"pipeline": {"prefix": "absent"}})
     clients = clients_of(pipeline.settings, quiet=True)
     try:
-        account = Account(pipeline.settings, clients, "tune")
+        account = ChargingAccount(pipeline.settings, clients, "tune")
         for ask in (account.spent, lambda: account.charge(WINDOW, costing(0.1))):
             with pytest.raises(
                 RetryableRefusal, match=r"absent\.charges does not exist: create it with `susurrus topics"

@@ -11,7 +11,7 @@ from susurrus.agents.planning.states import StateTable
 from susurrus.agents.planning.workload import (
     DAY_MS,
     FileWorkload,
-    Records,
+    UserRecords,
     ZipfMandelbrotDay,
     sort_records,
     zipf_mandelbrot,
@@ -80,7 +80,7 @@ def test_bounding_a_day_at_once_equals_bounding_each_trigger_with_its_state(stra
     assert whole.kept < whole.records, "the caps were never reached"
 
 
-def user_lists(chunks: list[Records]) -> list[list[int]]:
+def user_lists(chunks: list[UserRecords]) -> list[list[int]]:
     """Every user's distinct keys, in order, kept or not."""
     lists = []
     for records in chunks:
@@ -273,5 +273,5 @@ def test_checkpoints_end_each_quarter():
 
 def test_records_file_by_trigger_with_the_last_millisecond_in_the_last():
     zero = np.zeros(3, np.int32)
-    records = Records(user=zero, key=zero, time=np.array([0, DAY_MS // 2, DAY_MS - 1], np.int32), users=1)
+    records = UserRecords(user=zero, key=zero, time=np.array([0, DAY_MS // 2, DAY_MS - 1], np.int32), users=1)
     assert records.trigger(2).tolist() == [1, 2, 2]

@@ -16,7 +16,7 @@ from susurrus.agents.demo import histogram as demo
 from susurrus.agents.demo import machinery
 from susurrus.agents.demo.weblog import FILE, WebLog
 from susurrus.agents.histogram.estimates import Release
-from susurrus.agents.planning.plan import Plan, make_plan
+from susurrus.agents.planning.plan import PipelinePlan, make_plan
 from susurrus.agents.planning.sample import read_file
 from susurrus.agents.planning.sources import OfSample, in_grid_units
 from susurrus.agents.planning.variants import Configuration
@@ -26,7 +26,7 @@ SECRET, EPOCH = "7c" * 32, "0a" * 16
 """Fixed, so that the outcome is the same in every run; a forecast draws other noise."""
 
 
-def planned(epsilon: float) -> Plan:
+def planned(epsilon: float) -> PipelinePlan:
     """From the file, with the constants of the demonstration."""
     given: Configuration = configuration(
         input={"user": "host", "key": ["url"], "time": "time", "time_unit": "s"},

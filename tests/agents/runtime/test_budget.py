@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
 
-from susurrus.agents.planning.charging import Account
+from susurrus.agents.planning.charging import ChargingAccount
 from susurrus.agents.runtime import budget as module
 from susurrus.agents.runtime.budget import Charges, charge_of
 from susurrus.mechanisms.calendar import WindowStart
@@ -177,10 +177,10 @@ def test_a_sum_that_forgets_some_of_them_lets_a_window_through(
 RUN = Guarantee(epsilon=6.0, delta=0.0, mu=MU, delta_gaussian=0.0, delta_selection=0.0)
 
 
-def account_of(log: ChargeLog, name: str = "page-views") -> Account:
+def account_of(log: ChargeLog, name: str = "page-views") -> ChargingAccount:
     clients: Any = log
     configured = settings(budget=BUDGET, pipeline={"name": name, "prefix": "t"})
-    return Account(configured, clients, "tune")
+    return ChargingAccount(configured, clients, "tune")
 
 
 @pytest.mark.parametrize("who", BEFORE)

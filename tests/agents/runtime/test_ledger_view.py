@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.histogram.pipeline import Histogram
-from susurrus.agents.kafka.clients import Record
+from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.mechanisms.errors import Refusal
@@ -45,9 +45,9 @@ class Clients:
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         return self.begins[partition], self.ends.get(topic, 7)
 
-    def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[Record]:
+    def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[TopicRecord]:
         seen = self.log if complete else self.log[: self.shown]
-        return [Record(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
+        return [TopicRecord(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
 
 
 class Producer:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.sql.source import Source
+from susurrus.agents.sql.source import StatementText
 from susurrus.agents.sql.statement import Statement, statement
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -20,7 +20,7 @@ GOOD = (
 
 
 def read(text: str) -> Statement:
-    return statement(Source("p.sql", text))
+    return statement(StatementText("p.sql", text))
 
 
 def column(text: str) -> dict[str, Any]:

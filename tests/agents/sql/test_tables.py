@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from susurrus.agents.cli.explain import toml
 from susurrus.agents.cli.main import app
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from, tables_of
-from susurrus.agents.sql.source import Source
+from susurrus.agents.sql.source import StatementText
 from susurrus.agents.sql.statement import statement
 from susurrus.agents.sql.tables import joined
 from susurrus.mechanisms.errors import ConfigurationError
@@ -78,7 +78,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 @settings(max_examples=30, deadline=None)
 def test_both_forms_are_one_pipeline(pair: tuple[str, dict[str, Any]]) -> None:
     text, tables = pair
-    data = joined(statement(Source("p.sql", text)), {}, name="p", config=None, environ={})
+    data = joined(statement(StatementText("p.sql", text)), {}, name="p", config=None, environ={})
     found, other = settings_from(data, environ={}), settings_from(tables, environ={})
     assert found.config_digest() == other.config_digest()
     # What explain prints is the same again, field for field.
