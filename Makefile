@@ -34,7 +34,8 @@ CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/
 PYTEST_ARGS ?=
 # What `make check` runs beyond `make test`: tests/left_out.py.
 CHECK_ARGS :=
-PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
+# With bytecode: else each of the processes that tests start, some hundreds, would compile the whole package again.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
 # Tests at a time: on two cores some of them wait for a broker while others compute.
 TEST_PROCESSES ?= 4
 

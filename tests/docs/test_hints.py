@@ -1,6 +1,7 @@
 """What a hint names exists: extras, commands, targets of make and files, in the messages of the package and in the docs."""
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -17,8 +18,13 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def texts() -> Iterator[tuple[str, str]]:
+@functools.cache
+def texts() -> list[tuple[str, str]]:
     """(where, text) of every text in the package, the pieces of one put together, and of every page."""
+    return [*_texts()]
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for folder in ("agents", "mechanisms", "topics"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(file.read_text())):
@@ -33,12 +39,9 @@ def texts() -> Iterator[tuple[str, str]]:
         yield str(page.relative_to(ROOT)), page.read_text()
 
 
-TEXTS = list(texts())
-
-
 def named(pattern: str) -> set[tuple[str, str]]:
     """(name, where) of whatever the pattern's group finds."""
-    return {(found, where) for where, text in TEXTS for found in re.findall(pattern, text, re.MULTILINE)}
+    return {(found, where) for where, text in texts() for found in re.findall(pattern, text, re.MULTILINE)}
 
 
 def commands(command: Any, name: str = "") -> Iterator[str]:

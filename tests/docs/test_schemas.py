@@ -2,7 +2,6 @@
 
 import json
 
-import jsonschema
 import pytest
 
 from susurrus.topics import histogram, progress, threshold
@@ -44,6 +43,8 @@ def test_what_has_no_schema_is_told(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("name", [path.name for path in sorted(SCHEMAS.glob("*.json"))])
 def test_each_is_a_json_schema_and_refuses_a_row_without_a_member(name: str) -> None:
+    import jsonschema  # takes seconds, which every process that collects this file would spend
+
     schema = json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     with pytest.raises(jsonschema.ValidationError, match="is a required property"):
@@ -54,6 +55,7 @@ def test_what_the_codecs_write_follows_them() -> None:
     release = histogram.TriggerHeader(
         window_start=0, window_end=1, trigger=1, of_triggers=2, strategy="closing", epoch="6f0c"
     )
+    import jsonschema
     import numpy as np
 
     column = histogram.ColumnRows(name="visitors", estimate=np.array([3]), std_error=1.5)

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema
 import pytest
 
 from susurrus.agents.broker.network import free_ports
@@ -133,6 +132,8 @@ def test_a_row_reads_back(schema_registry: str, tmp_path: Path, form: str, kind:
     assert (value == text) == (form == "json")
     assert decode(read(value)) == decode(text)
     assert decode(read(text)) == decode(text)  # a row from before the format was configured
+    import jsonschema  # takes seconds, which every process that collects this file would spend
+
     jsonschema.validate(json.loads(read(value)), json.loads(OUTPUT_FORMATS["json"].text(schema, NAMESPACE)))
 
 

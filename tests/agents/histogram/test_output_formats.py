@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from susurrus.agents.broker.network import free_ports
@@ -30,12 +29,6 @@ CONFIGURATION: dict[str, Any] = {
     "privacy": {"strategy": "closing"},
     "columns": [{"name": "visits-per-page", "kind": "count"}, {"name": "kb", "kind": "mean", "field": "bytes", "bound": 9e4}],
 }  # fmt: skip
-INSTANTS = jsonschema.FormatChecker([])
-
-
-@INSTANTS.checks("date-time", ValueError)
-def _is_instant(text: str) -> bool:
-    return datetime.fromisoformat(text).utcoffset() is not None
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +130,18 @@ def test_a_worker_waits_for_its_registry_and_one_with_another_configuration_regi
 
 def check_schemas(pipeline: Pipeline, public: Public) -> None:
     """What is written follows the schemas that are published, and has no member that they do not name."""
+    import jsonschema  # takes seconds, which every process that collects this file would spend
+
+    instants = jsonschema.FormatChecker([])
+
+    @instants.checks("date-time", ValueError)
+    def is_instant(text: str) -> bool:
+        return datetime.fromisoformat(text).utcoffset() is not None
+
     settings = pipeline.settings
     for name in ("histogram", "latest", "progress"):
         text = OUTPUT_FORMATS["json"].text(settings.schemas[settings.topic(name)], settings.namespace)
-        validator = jsonschema.Draft202012Validator(closed(json.loads(text)), format_checker=INSTANTS)
+        validator = jsonschema.Draft202012Validator(closed(json.loads(text)), format_checker=instants)
         for part in public[name].values():
             for _, value, _ in part:
                 validator.validate(json.loads(value))
