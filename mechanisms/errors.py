@@ -24,10 +24,21 @@ from typing import ClassVar
 
 
 class SusurrusError(Exception):
-    """Base of every error this project raises on purpose."""
+    """Base of every error this project raises on purpose.
+
+    text: what is wrong. action: what the operator should do; empty where the text says so itself. As text, the error is both.
+    """
 
     retryable: ClassVar[bool] = False
     """Whether what it stops, a partition or the start of a worker, tries again by itself."""
+    _joint: ClassVar[str] = "; "
+
+    def __init__(self, text: str, action: str = "") -> None:
+        super().__init__(*filter(None, (text, action)))
+        self.text, self.action = text, action
+
+    def __str__(self) -> str:
+        return self._joint.join(filter(None, (self.text, self.action)))
 
 
 class ConfigurationError(SusurrusError):
@@ -49,6 +60,11 @@ class TokenAway(ConfigurationError):
 class PrivacyError(SusurrusError):
     """Going on would break the guarantee. Operator action: as the message says; nothing was published."""
 
+    _joint = ": "
+
+    def __init__(self, text: str, action: str) -> None:
+        super().__init__(text, action)
+
 
 class BudgetExhausted(PrivacyError):
     """The total budget is spent. Operator action: stop the pipeline, or raise the total in the open."""
@@ -63,6 +79,11 @@ class ReplayMismatch(PrivacyError):
 class Refusal(SusurrusError):
     """A partition must not go on. Operator action: as the message says; the other partitions run on."""
 
+    _joint = ": "
+
+    def __init__(self, text: str, action: str) -> None:
+        super().__init__(text, action)
+
 
 class RetryableRefusal(Refusal):
     """A partition must not go on until an operator fixes what the message names; it tries again by itself."""
@@ -76,15 +97,15 @@ class StoreUnusable(SusurrusError, OSError):
     ``errno`` and ``filename`` are the operating system's.
     """
 
-    def __init__(self, number: int, path: Path, reason: str) -> None:
-        super().__init__(number, reason, str(path))
+    _joint = ": "
 
-    def __str__(self) -> str:
-        name = errno.errorcode.get(self.errno or 0, str(self.errno))
-        way_out = _WAYS_OUT.get(self.errno or 0, "look at that disk")
-        return (
-            f"errno={name} path={self.filename}: the local state cannot be read or written ({self.strerror}): {way_out}, or let "
-            "worker.data_directory name another place; what is there is a cache and may be deleted"
+    def __init__(self, number: int, path: Path, reason: str) -> None:
+        OSError.__init__(self, number, reason, str(path))
+        name = errno.errorcode.get(number, str(number))
+        self.text = f"errno={name} path={path}: the local state cannot be read or written ({reason})"
+        self.action = (
+            f"{_WAYS_OUT.get(number, 'look at that disk')}, or let worker.data_directory name another place; what is there is a "
+            "cache and may be deleted"
         )
 
 

@@ -85,8 +85,8 @@ class Budget:
         if not self.allows(after):
             raise BudgetExhausted(
                 f"budget: epsilon={self.epsilon:g}, delta={self.delta:g} would be exceeded, since the next window "
-                f"brings delta to {after.delta_total(self.epsilon):.3g} at this epsilon; nothing of it was published: "
-                f"raise [budget] in the open, or stop the pipeline"
+                f"brings delta to {after.delta_total(self.epsilon):.3g} at this epsilon; nothing of it was published",
+                "raise [budget] in the open, or stop the pipeline",
             )
         return after
 

@@ -302,9 +302,9 @@ class Pipeline:
         """Every task that is not simply running, as ``susurrus status`` tells it."""
         rows = collect(pipeline_of(self.settings)).partitions
         return "\n".join(
-            f"{row.stage}-{row.partition}: {row.state}, {row.reason}"
+            f"{row.stage}-{row.partition}: {row.state}, {row.finding!s}"
             for row in rows
-            if row.state != "running" or row.reason
+            if row.state != "running" or row.finding
         )
 
     def public(self, topics: Sequence[str] = ("histogram", "latest", "progress")) -> Public:

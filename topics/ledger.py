@@ -123,19 +123,21 @@ class PublishedPosition(_Record, frozen=True, kw_only=True):
 
 
 class RefusalRecord(_Record, frozen=True, kw_only=True):
-    """Why a partition does not go on, and the way out. No user, no key."""
+    """Why a partition does not go on, and the way out. waits: it tries again by itself. No user, no key."""
 
     name: ClassVar[str] = "refusal/{stage}/{partition}"
     stage: str
     partition: int
     cause: str
     action: str
+    waits: bool = False
     at: int
 
 
 class Status(_Record, frozen=True, kw_only=True):
-    """What a partition is doing. stalled: cause, or empty. interval: last closed trigger interval. counters: operator-only
-    totals. next: input offset taken last plus one, position: of the last commit."""
+    """What a partition is doing. stalled: cause, or empty. action: the way out. waits: it may pass by itself. interval: last
+    closed trigger interval. counters: operator-only totals. next: input offset taken last plus one. position: of the last
+    commit."""
 
     name: ClassVar[str] = "status/{stage}/{partition}"
     stage: str
@@ -146,6 +148,8 @@ class Status(_Record, frozen=True, kw_only=True):
     next: int = -1
     interval: int | None = None
     stalled: str = ""
+    action: str = ""
+    waits: bool = False
     at: int = 0
     counters: dict[str, int] = {}
 

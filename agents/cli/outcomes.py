@@ -1,13 +1,11 @@
-"""What became of a pipeline's records, and why the result is empty or thin: for a terminal."""
+"""What became of a pipeline's records: for a terminal."""
 
-import textwrap
-from collections.abc import Iterator
 from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome, total_of
+from susurrus.agents.runtime.facts import Count, Facts, Outcome, total_of
 from susurrus.agents.runtime.pipeline import Pipeline
 
 WAITING: Final = "waiting"
@@ -57,26 +55,3 @@ def released_line(pipeline: Pipeline[Any], facts: Facts) -> Text:
     """What is published: ``released: 96 triggers, 74 rows``."""
     totals = ", ".join(f"{facts.total(stage, name)} {name}" for stage, name in pipeline.released)
     return Text(f"released by {pipeline.released[-1][0]}: {totals}")
-
-
-def finding_lines(findings: tuple[Finding, ...], width: int) -> Iterator[Text]:
-    """Findings as paragraphs, numbered where there are several. Lines to copy are indented and never broken."""
-    if findings:
-        yield Text("what keeps records out of the result" + (", most first" if len(findings) > 1 else ""), style="bold")
-    for number, finding in enumerate(findings, start=1):
-        lead = f"{number}. " if len(findings) > 1 else ""
-        indent = " " * len(lead)
-        text = _wrapped(lead + finding.what, indent, width)
-        text.stylize("bold")
-        yield text
-        yield _wrapped(indent + finding.why, indent, width)
-        end = "" if finding.lines else "."
-        action = _wrapped(f"{indent}What to do: {finding.action}{end}", indent, width)
-        action.highlight_words(["What to do:"], "bold")
-        yield action
-        for line in finding.lines:
-            yield Text(f"    {line}")
-
-
-def _wrapped(text: str, indent: str, width: int) -> Text:
-    return Text("\n".join(textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)))

@@ -31,13 +31,13 @@ def preflight(config: ConfigOption = None, sql: SqlOption = None) -> None:
     commands: list[str] = []
     with err().status("asking Kafka"):  # shows in a terminal only
         for found in checks(pipeline_of(settings)):
-            said, more = message_and_commands(found.text)
+            said, more = message_and_commands(str(found))
             commands += more
-            counts[found.state] += 1
-            table.add_row(Text(found.state, style=_STYLES[found.state]), Text(found.subject), Text("\n".join(said)))
+            counts[found.level] += 1
+            table.add_row(Text(found.level, style=_STYLES[found.level]), Text(found.subject), Text("\n".join(said)))
     out().print(table)
     for command in commands:
         out().print(Text(command), soft_wrap=True)
-    out().print(", ".join(f"{counts[state]} {state}" for state in _STYLES if counts[state]))
+    out().print(", ".join(f"{counts[level]} {level}" for level in _STYLES if counts[level]))
     if counts["failure"]:
         raise typer.Exit(NOT_READY)

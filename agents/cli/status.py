@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -14,21 +15,21 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.account import headline
-from susurrus.agents.cli.console import ConfigOption, SqlOption, message_and_commands, out
+from susurrus.agents.cli.console import ConfigOption, SqlOption, out
+from susurrus.agents.cli.findings import notice, paragraphs
 from susurrus.agents.cli.given import settings_of
-from susurrus.agents.cli.outcomes import finding_lines, outcomes_table, released_line
+from susurrus.agents.cli.outcomes import outcomes_table, released_line
 from susurrus.agents.cli.status_json import status_json
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding, sentences
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.operations.dead_letters import newest_reasons
 from susurrus.agents.operations.explanation import EXACT, dead_letters_of, explain, facts_of
-from susurrus.agents.operations.panels import framed
-from susurrus.agents.operations.probe import look
+from susurrus.agents.operations.probe import Ready, look
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus, collect
-from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.agents.runtime.facts import Facts, Finding
+from susurrus.agents.runtime.facts import Facts
 from susurrus.agents.runtime.ledger import CHANGE_BACK
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.durations import format_duration
@@ -52,19 +53,17 @@ def status(
     """Show what runs, what became of the records, and why results are thin; exit code 1 while something needs an operator."""
     settings = settings_of(config, sql)
     pipeline = pipeline_of(settings)
-    found, trouble = _found(pipeline)
+    found, starting = _found(pipeline)
     facts = _facts(pipeline, found)
     findings = explain(pipeline, facts)
     if as_json:
-        typer.echo(json.dumps(status_json(pipeline, found, facts, findings, trouble), indent=2))
+        typer.echo(json.dumps(status_json(pipeline, found, facts, findings, starting), indent=2))
     else:
         console = out()
         console.print(picture(found, pipeline, every=every, width=console.width))
         console.print(records(pipeline, found, facts, findings, width=console.width))
-        if trouble is not None:
-            console.print(start(trouble, found))
-            for command in message_and_commands(trouble.text)[1]:
-                console.print(Text(command), soft_wrap=True)
+        for finding in starting:
+            console.print(start(finding, found))
     if found.problems or found.changed:
         raise typer.Exit(NEEDS_OPERATOR)
 
@@ -81,30 +80,30 @@ def _facts(pipeline: Pipeline[Any], found: PipelineStatus) -> Facts:
         clients.close()
 
 
-def _found(pipeline: Pipeline[Any]) -> tuple[PipelineStatus, Trouble | None]:
+def _found(pipeline: Pipeline[Any]) -> tuple[PipelineStatus, list[Finding]]:
     """What runs and, where something does not run, what would stop a worker that starts now.
 
-    Raises ConfigurationError where that trouble hides the status as well.
+    Raises ConfigurationError where that hides the status as well.
     """
     reach(pipeline.settings)
     try:
         found = collect(pipeline)
     except (ConfigurationError, KafkaException):
-        trouble = look(pipeline)
-        if not isinstance(trouble, Trouble):
+        starting = look(pipeline)
+        if isinstance(starting, Ready):
             raise
-        raise ConfigurationError(trouble.text) from None
-    if not found.problems or not isinstance(trouble := look(pipeline), Trouble):
-        return found, None
-    return found, trouble
+        raise ConfigurationError(sentences(starting)) from None
+    if not found.problems or isinstance(starting := look(pipeline), Ready):
+        return found, []
+    return found, starting
 
 
-def start(trouble: Trouble, found: PipelineStatus) -> Panel:
+def start(finding: Finding, found: PipelineStatus) -> Group:
     """Why workers are gone, or would not come back."""
-    would = "waits" if trouble.waits else "ends with exit code 2"
+    would = "waits" if finding.waits else "ends with exit code 2"
     who = "No worker runs. One that starts now" if found.workers == 0 else "A worker that starts now"
-    body = Text("\n".join((f"{who} {would}:", *message_and_commands(trouble.text)[0])))
-    return framed(body, "[bold]starting a worker[/bold]", "red")
+    said = replace(finding, text=f"{who} {would}:\n{finding.text}")
+    return Group(*notice(said, "[bold]starting a worker[/bold]", "red"))
 
 
 def picture(found: PipelineStatus, pipeline: Pipeline[Any], *, every: bool, width: int) -> Group:
@@ -116,8 +115,8 @@ def picture(found: PipelineStatus, pipeline: Pipeline[Any], *, every: bool, widt
         _stages(found, settings),
         *([_partitions(found.partitions, settings, width)] if every else []),
         *([Text("")] if found.problems or found.changed else []),
-        *([_changed(found.changed)] if found.changed else []),
-        *(_problem(rows) for rows in _grouped(found.problems)),
+        *(_changed(found.changed) if found.changed else []),
+        *(part for rows in _grouped(found.problems) for part in _problem(rows)),
     )
 
 
@@ -133,7 +132,7 @@ def records(
     if found.epoch and pipeline.outcomes:
         parts += [Text(""), outcomes_table(pipeline, facts), released_line(pipeline, facts)]
     if findings:
-        parts += [Text(""), *finding_lines(findings, width)]
+        parts += [Text(""), *paragraphs(findings, width)]
     return Group(*parts, *([Text(EXACT, style="italic")] if parts else []))
 
 
@@ -194,29 +193,24 @@ def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: in
 
 def _grouped(rows: tuple[PartitionStatus, ...]) -> list[list[PartitionStatus]]:
     """Rows that say the same thing together, so that it is said once."""
-    groups: dict[tuple[str, str, str], list[PartitionStatus]] = {}
+    groups: dict[str, list[PartitionStatus]] = {}
     for row in rows:
-        groups.setdefault((row.state, row.reason, row.action), []).append(row)
+        groups.setdefault(f"{row.state}: {row.finding}", []).append(row)
     return list(groups.values())
 
 
-def _problem(rows: list[PartitionStatus]) -> Panel:
+def _problem(rows: list[PartitionStatus]) -> Iterator[Panel | Text]:
     row = max(rows, key=lambda row: row.at)
     since = "" if not row.at else f", reported {format_duration(max(0, int(time.time()) - row.at // 1000) * 1000)} ago"
-    body = Text(row.reason or "no reason given")
-    if row.action:
-        body.append_text(Text.assemble("\n", ("What to do: ", "bold"), row.action))
     title = Text.assemble((_places(rows), "bold"), f": {row.state}{since}")
-    return framed(body, title, _STYLES.get(row.state, "red"))
+    found = row.finding or Finding(row.stage, "failure", "no reason given", "look at the worker's log")
+    return notice(found, title, _STYLES.get(row.state, "red"))
 
 
-def _changed(fields: tuple[str, ...]) -> Panel:
-    body = Text.assemble(
-        f"The pipeline runs with other values of {', '.join(fields)}; a worker with this configuration refuses to start.\n",
-        ("What to do: ", "bold"),
-        CHANGE_BACK,
-    )
-    return framed(body, "[bold]this configuration[/bold]", "red")
+def _changed(fields: tuple[str, ...]) -> Iterator[Panel | Text]:
+    text = f"The pipeline runs with other values of {', '.join(fields)}; a worker with this configuration refuses to start."
+    found = Finding("configuration", "failure", text, CHANGE_BACK)
+    return notice(found, "[bold]this configuration[/bold]", "red")
 
 
 def _places(rows: list[PartitionStatus]) -> str:

@@ -1,12 +1,13 @@
 """``susurrus status --json``: names as in docs/how-to/explain-an-empty-result.md."""
 
+from dataclasses import asdict
 from typing import Any
 
 from susurrus.agents.cli.outcomes import WAITING, waiting_count
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
-from susurrus.agents.operations.trouble import Trouble
-from susurrus.agents.runtime.facts import Count, Facts, Finding, Outcome
+from susurrus.agents.runtime.facts import Count, Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics.wire.timestamps import format_time
@@ -17,7 +18,7 @@ def status_json(
     found: PipelineStatus,
     facts: Facts,
     findings: tuple[Finding, ...],
-    trouble: Trouble | None,
+    starting: list[Finding],
 ) -> dict[str, Any]:
     """The whole status by name."""
     return {
@@ -29,9 +30,9 @@ def status_json(
         "workers": found.workers,
         "rebalancing": found.rebalancing,
         "changed": list(found.changed),
-        "trouble": None if trouble is None else trouble.text,
+        "starting": [asdict(finding) for finding in starting],
         "records": outcomes_json(pipeline, facts) if pipeline.outcomes else None,
-        "findings": [finding_json(finding) for finding in findings],
+        "findings": [asdict(finding) for finding in findings],
         "partitions": [_partition_json(row, pipeline.settings) for row in found.partitions],
     }
 
@@ -46,8 +47,7 @@ def _partition_json(row: PartitionStatus, settings: Settings) -> dict[str, Any]:
         "position": None if row.position < 0 else row.position,
         "behind": row.lag,
         "closed_until": closed,
-        "reason": row.reason or None,
-        "action": row.action or None,
+        "finding": None if row.finding is None else asdict(row.finding),
         "reported": format_time(row.at) if row.at else None,
         "counters": dict(row.counters),
     }
@@ -88,16 +88,3 @@ def _row_json(outcome: Outcome, facts: Facts) -> dict[str, Any]:
 
 def _ratio(count: Count, read: Count) -> float | None:
     return None if count.number is None or not read.number else count.number / read.number
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """One finding by name."""
-    return {
-        "cause": finding.cause,
-        "what": finding.what,
-        "number": finding.number,
-        "share": finding.share,
-        "why": finding.why,
-        "action": finding.action,
-        "lines": list(finding.lines),
-    }

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard.board import Board, Query
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
-from susurrus.agents.operations.trouble import Trouble
 from susurrus.mechanisms.errors import SusurrusError
 
 log = logging.getLogger(__name__)
@@ -135,15 +135,15 @@ class Feed:
         while not self._stop.wait(_CHECK_SECONDS if not said else 1.0):
             errors.clear()
             found = reach_brokers(self.settings, admin, errors)
-            if isinstance(found, Trouble):
-                if found.text != said:
-                    said = found.text
+            if isinstance(found, Finding):
+                if str(found) != said:
+                    said = str(found)
                     log.warning("%s", said)
                 self._say("away", "Kafka does not answer. The page keeps what it has read, and goes on trying.")
             elif said:
                 said = ""
                 log.warning("Kafka answers again")
-            if not isinstance(found, Trouble):
+            if not isinstance(found, Finding):
                 with self._lock:
                     if self._trouble is not None and self._trouble["kind"] == "away":
                         self._trouble = None

@@ -164,8 +164,8 @@ class Evaluation:
 def _short() -> RetryableRefusal:
     """One record needs far less than the engine may take (growth.py). So it is the machine that is short, and decides nothing."""
     return RetryableRefusal(
-        "there is not enough memory to evaluate an expression for one record: give the worker more memory; the record waits "
-        "meanwhile"
+        "there is not enough memory to evaluate an expression for one record",
+        "give the worker more memory; the record waits meanwhile",
     )
 
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import CHUNK, Chunk, chunk_of_objects
 from susurrus.topics.records.reason import Reason
@@ -19,7 +20,11 @@ Overdue = Callable[[int], bool]
 
 
 class NoSchema(Exception):
-    """The schema of a payload cannot be had now. The text says what to do; it is empty where the registry was not asked."""
+    """The schema of a payload cannot be had now. finding: why, and what to do; None where the registry was not asked."""
+
+    def __init__(self, text: str = "", action: str = "") -> None:
+        super().__init__(*filter(None, (text, action)))
+        self.finding = waits("schema registry", text, action) if text else None
 
 
 class UnknownSchema(NoSchema):
@@ -60,7 +65,7 @@ class Format(ABC):
         self.paths = paths
         self.patience = 0
         """How long after a record was written its schema may become known, in ms."""
-        self.waits: str | None = None
+        self.waits: Finding | None = None
         """What the first payload that was not read waits for; None where the caller may offer it again at once."""
 
     @abstractmethod
@@ -99,7 +104,7 @@ class ObjectFormat(Format):
                     objects.append(self._object(payload))
                 except NoSchema as reason:
                     if not (isinstance(reason, UnknownSchema) and overdue(row)):
-                        self.waits = str(reason) or None
+                        self.waits = reason.finding
                         break
                     objects.append(Reason.UNDECODABLE)
             yield chunk_of_objects(objects, self.paths)

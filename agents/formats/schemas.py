@@ -100,8 +100,8 @@ class Schemas(Generic[T]):
             raise self._of_the_id(schema_id, "something that is no schema") from error
         except Exception as error:  # the HTTP client, TLS and proxies raise many types; no payload is involved
             raise Unanswered(
-                f"the schema registry does not answer ({type(error).__name__}): start it, or correct input.registry.url; "
-                "records wait meanwhile"
+                f"the schema registry does not answer ({type(error).__name__}), and records wait meanwhile",
+                "start it, or correct input.registry.url",
             ) from error
         try:
             return self._parse(schema, others)
@@ -127,8 +127,8 @@ class Schemas(Generic[T]):
         if status == 404 and code in NOT_FOUND:
             return self._waits(
                 schema_id,
-                f"the schema registry does not know schema id={schema_id}: register that schema, or stop the producer of such "
-                "records",
+                f"the schema registry does not know schema id={schema_id}",
+                "register that schema, or stop the producer of such records",
             )
         if 400 <= status < 500 and status not in _NOT_ABOUT_AN_ID:
             return self._of_the_id(schema_id, f"HTTP {status} (code {code})")
@@ -147,13 +147,13 @@ class Schemas(Generic[T]):
             return _unanswered(schema_id, said)
         return self._waits(
             schema_id,
-            f"the schema registry has subjects, but answers {said} to schema id={schema_id}: let the credentials of input.registry "
-            "read it, or stop the producer of such records",
+            f"the schema registry has subjects, but answers {said} to schema id={schema_id}",
+            "let the credentials of input.registry read it, or stop the producer of such records",
         )
 
-    def _waits(self, schema_id: int, said: str) -> UnknownSchema:
-        said = f"{said}; this one becomes bad input if it stays so for input.registry.patience"
-        self._waiting[schema_id] = UnknownSchema(said)
+    def _waits(self, schema_id: int, said: str, action: str) -> UnknownSchema:
+        said = f"{said}, and the record becomes bad input if it stays so for input.registry.patience"
+        self._waiting[schema_id] = UnknownSchema(said, action)
         return self._waiting[schema_id]
 
 
@@ -166,6 +166,6 @@ def _checked(schema: Any) -> Any:
 
 def _unanswered(schema_id: int, said: str) -> Unanswered:
     return Unanswered(
-        f"the schema registry answers {said} instead of schema id={schema_id}: check it, input.registry.url and the credentials; "
-        "records wait meanwhile"
+        f"the schema registry answers {said} instead of schema id={schema_id}, and records wait meanwhile",
+        "check it, input.registry.url and the credentials",
     )

@@ -11,10 +11,12 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import Format
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.scanning import DecompressedBatch, MalformedBatch, Scanned
@@ -123,7 +125,7 @@ class Intake(Generic[C]):
         """Records that were fetched but not decoded. After `decode` the first of them waits."""
         self._fetch: Fetch | None = None
         """Instead of records: what waits for nothing but `decode`, not yet parsed."""
-        self.waits: str | None = None
+        self.waits: Finding | None = None
         """What the first record held waits for, and where it is."""
         self._fetched, self._again_at = position, 0.0
 
@@ -183,7 +185,8 @@ class Intake(Generic[C]):
         if self._form.waits is None:
             self.waits = None
         else:
-            self._wait(f"{self._place} offset={records[taken].offset}: {self._form.waits}")
+            place = f"{self._place} offset={records[taken].offset}"
+            self._wait(replace(self._form.waits, text=f"{place}: {self._form.waits.text}"))
         if taken < len(records):
             self.held = self.held[taken:]
         else:
@@ -205,7 +208,7 @@ class Intake(Generic[C]):
             return records, columns, records.beyond
         return None
 
-    def _wait(self, waits: str) -> None:
+    def _wait(self, waits: Finding) -> None:
         if waits != self.waits:
             self.waits = waits
             log.warning("%s waits: %s", self._owner, waits)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.publication import Publication
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, joined_evidence
@@ -93,23 +94,24 @@ class Barrier:
             services.topic("published-keys"), 0, [{"value": evidence_codec.encode(piece)} for piece in pieces]
         )
 
-    def wait(self, held: Held) -> str:
-        """What the calibration waits for; "" when it is done, or where the trigger is public already.
+    def wait(self, held: Held) -> Finding | None:
+        """What the calibration waits for; None when it is done, or where the trigger is public already.
 
         Raises Refusal where records are lost, and ReplayMismatch where the evidence that was told comes from other data.
         """
         if held.public:
-            return ""
+            return None
         start = self._services.calendar.window_start(held.window)
         pooled = self._index.pooled(start, held.interval, self._partition)
         if pooled is None:
             numbers = ", ".join(map(str, self._index.untold(start)[:8]))
-            return self._index.unreadable or (
-                f"interval={held.interval} waits for the last rows of release {numbers or 'to be read'}: see what status says of "
-                "release"
+            return self._index.unreadable or waits(
+                "release",
+                f"interval={held.interval} waits for the last rows of release {numbers or 'to be read'}",
+                "see what status says of release",
             )
         # Other partitions have been calibrated with what was told, so what is published here must be the same rows.
         if not np.array_equal(pooled[self._partition], held.rows.evidence):
             raise self._publication.mismatch(held.window, Trigger(self._services.calendar.triggers))
         held.rows.calibrate(self._services.strategy, joined_evidence(pooled.values()))
-        return ""
+        return None

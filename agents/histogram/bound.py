@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.finding import waits
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_records import Records, concatenated, distinct
@@ -70,9 +71,9 @@ class Bound(IntervalStage[ByUserBlock]):
         self._caps = CapsLayout(self._bounding)
         if meta.get("format") not in (self._caps.version, self._caps.before):
             raise Refusal(
-                f"stage=bound partition={partition} has state of format={meta.get('format', 1)}, and this version writes "
-                f"format={self._caps.version}: run the version that wrote it to the end of the window, and "
-                f"{services.ledger.way_out}"
+                f"stage=bound partition={partition} has state of format={meta.get('format', 1)}, and this version "
+                f"writes format={self._caps.version}",
+                f"run the version that wrote it to the end of the window, and {services.ledger.way_out}",
             )
         super().__init__(services, partition, store, meta, position)
         if (self._bounding.lag is None) != (services.published_keys is None):
@@ -128,7 +129,7 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """Close what every source has closed, interval by interval; spill if too much waits."""
-        self._waiting, full = "", False
+        self._waiting, full = None, False
         while (ready := self._ready) > self._intervals.closed:
             waiting = (self._intervals.next_with_rows(ready), self._next_last_interval(ready))
             with_rows = min((interval for interval in waiting if interval is not None), default=None)
@@ -173,8 +174,10 @@ class Bound(IntervalStage[ByUserBlock]):
         self._waiting = published_keys.unreadable
         if not self._waiting:
             behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
-            self._waiting = (
-                f"interval={interval} waits for interval={needed} of release {behind}: see what status says of release"
+            self._waiting = waits(
+                "release",
+                f"interval={interval} waits for interval={needed} of release {behind}",
+                "see what status says of release",
             )
         return False
 

@@ -266,8 +266,9 @@ class Replay(Clock):
         if (stamps < before).any():
             at = int(offsets[int(np.argmax(stamps < before))])
             raise Refusal(
-                f"{place} offset={at} is older than the record before it, but "
-                f'clock.kind="{self.kind}" needs every partition sorted by time: sort the archive, or use another clock'
+                f'{place} offset={at} is older than the record before it, but clock.kind="{self.kind}" needs '
+                "every partition sorted by time",
+                "sort the archive, or use another clock",
             )
         self.last_stamp = int(stamps[-1])
         return np.minimum(self._calendar.interval(stamps) - 1, self.last_interval)

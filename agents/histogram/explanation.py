@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.detectable import detectable_users
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.waiting import waiting
-from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, records
+from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, records
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
@@ -36,8 +37,9 @@ def _filtered(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     if facts.share(number) < WORTH_TELLING:
         return
     yield Finding(
-        cause="filtered",
-        what=f"input.where leaves out {facts.of_read(number)}.",
+        subject="filtered",
+        level="warning",
+        text=f"input.where leaves out {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
         why=f"The condition is {settings.input.where}. A record for which it is false or null does not count.",
@@ -59,8 +61,9 @@ def _late(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     )
     stamps = "" if settings.input.time == "kafka" else ", input.time and input.time_unit"
     yield Finding(
-        cause="late",
-        what=f"Too late for their window: {facts.of_read(number)}.",
+        subject="late",
+        level="warning",
+        text=f"Too late for their window: {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
         why=f"A window takes records {until}. {settings.clock.chosen.closes(settings.clock)}{appended}",
@@ -79,8 +82,9 @@ def _capped(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], 
         caps.append(f"{bounds.max_keys_per_user:,} keys (bounds.max_keys_per_user)")
     caps.append(f"{bounds.max_records_per_key:,} of each key (bounds.max_records_per_key)")
     yield Finding(
-        cause="caps",
-        what=f"The caps leave out {facts.of_read(number)}.",
+        subject="caps",
+        level="warning",
+        text=f"The caps leave out {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
         why=f"Of one user and window {', '.join(caps[:-1])} and {caps[-1]} count, so that no user weighs more. Workers do not "
@@ -115,8 +119,9 @@ def _hidden(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], 
     what = f"{newest} has {keys} found in the data{declared}."
     if not settings.keys.discover:
         yield Finding(
-            cause="thresholds",
-            what=what,
+            subject="thresholds",
+            level="warning",
+            text=what,
             number=found,
             share=facts.share(kept),
             why="keys.discover = false: only declared keys are published.",
@@ -124,8 +129,9 @@ def _hidden(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], 
         )
         return
     yield Finding(
-        cause="thresholds",
-        what=what,
+        subject="thresholds",
+        level="warning",
+        text=what,
         number=found,
         share=facts.share(kept),
         why=_appear(settings, strategy(), kept),

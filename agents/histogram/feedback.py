@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException, Message
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
@@ -56,10 +57,10 @@ class PublishedKeys:
         self._digest = config_digest
         self._lock = threading.Lock()
         self._waiting: WeakSet[Inbox] = WeakSet()
-        self._refusal = ""
+        self._refusal: Refusal | None = None
         self.epoch = b""
         """The life of the pipeline whose records are ours; known before the first is read."""
-        self.unreadable = ""
+        self.unreadable: Finding | None = None
         """Why the topic cannot be read at present, for the operator."""
         self.version = 0
         """Changes with what is known: until then, every question has the answer that it had."""
@@ -98,7 +99,7 @@ class PublishedKeys:
 
     def _complete(self, interval: Interval) -> bool:
         if self._refusal:
-            raise Refusal(self._refusal)
+            raise Refusal(self._refusal.text, self._refusal.action)
         return len(self._closed) == self._partitions and min(self._closed.values()) >= interval
 
     def behind(self, interval: Interval) -> list[int]:
@@ -159,14 +160,15 @@ class PublishedKeys:
         """
         with self._lock:
             if self._refusal:
-                raise Refusal(self._refusal)
+                raise Refusal(self._refusal.text, self._refusal.action)
             closed = [number for number, reached in self._closed.items() if reached >= interval]
             if asking in closed:
                 return None
             if self._pooled.lacks(window, closed):
                 raise Refusal(
-                    f"topic={self.topic} lacks rows of the last trigger of window={window}, with which the others are calibrated: "
-                    f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
+                    f"topic={self.topic} lacks rows of the last trigger of window={window}, with which the others "
+                    "are calibrated",
+                    f"restore the topic as it was at the last commit, or {NEW_EPOCH}",
                 )
             found = self._pooled.known(window)
             return found if len(found) == self._partitions else None
@@ -186,8 +188,8 @@ class PublishedKeys:
 
     def _lack(self, window: WindowStart) -> NoReturn:
         raise Refusal(
-            f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend: "
-            f"restore the topic as it was at the last commit, or {NEW_EPOCH}"
+            f"topic={self.topic} lacks keys that were published in window={window}, on which its users' ranks depend",
+            f"restore the topic as it was at the last commit, or {NEW_EPOCH}",
         )
 
     def purge_before(self) -> int:
@@ -214,15 +216,19 @@ class PublishedKeys:
             rows = kind_of(value) is Kind.EVIDENCE
             block = evidence_codec.decode(value) if rows else codec.decode(value)
         except MalformedRecord as error:
-            raise Refusal(f"topic={self.topic} offset={offset}: {error}; find out who else writes to it") from error
+            raise Refusal(
+                f"topic={self.topic} offset={offset}: {error}",
+                "find out who else writes to it",
+            ) from error
         if block.config_digest != self._digest:
             raise Refusal(
-                f"topic={self.topic} offset={offset} is of another configuration: run every worker with the same configuration"
+                f"topic={self.topic} offset={offset} is of another configuration",
+                "run every worker with the same configuration",
             )
         if block.epoch != self.epoch:
             raise Refusal(
-                f"topic={self.topic} offset={offset} is of another epoch of the pipeline: restore the topic as it was at the last "
-                f"commit, or {NEW_EPOCH}"
+                f"topic={self.topic} offset={offset} is of another epoch of the pipeline",
+                f"restore the topic as it was at the last commit, or {NEW_EPOCH}",
             )
         with self._lock:
             if block.interval <= self._closed.get(block.partition, -_NEVER):
@@ -270,10 +276,10 @@ class PublishedKeys:
         oldest = newest - self._calendar.triggers
         self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
 
-    def refuse(self, reason: str) -> None:
+    def refuse(self, refusal: Refusal) -> None:
         """Answer every question with this Refusal from now on."""
         with self._lock:
-            self._refusal = reason
+            self._refusal = refusal
 
 
 class _Foreign(Exception):
@@ -313,11 +319,11 @@ class PublishedKeysReader(threading.Thread):
                 return
             except Exception as error:
                 # Also a topic that is not there: a broker that has just come back may not know it yet.
-                reason = str(error)
-                if not isinstance(error, Refusal):
-                    reason = (
-                        f"topic={self._index.topic} cannot be read ({describe(error)}): look at brokers and permissions"
-                    )
+                if isinstance(error, Refusal):
+                    reason = Finding.of(error, "published-keys")
+                else:
+                    text = f"topic={self._index.topic} cannot be read ({describe(error)})"
+                    reason = waits("published-keys", text, "look at brokers and permissions")
                 self._index.unreadable = reason
                 log.warning("published keys are read again: %s", reason)
                 self._stopping.wait(_RETRY_SECONDS)
@@ -333,7 +339,7 @@ class PublishedKeysReader(threading.Thread):
             while not self._stopping.is_set():
                 messages = follower.read(_WAIT_SECONDS, at_once=True)
                 if messages or follower.caught_up:
-                    self._index.unreadable = ""
+                    self._index.unreadable = None
                 for message in messages:
                     self._accept(message)
                 if messages:
@@ -349,5 +355,5 @@ class PublishedKeysReader(threading.Thread):
             self._index.take(message.value() or b"", message.offset())
         except Refusal as refusal:
             log.error("published keys are refused: %s", refusal)
-            self._index.refuse(str(refusal))
+            self._index.refuse(refusal)
             raise _Foreign from refusal

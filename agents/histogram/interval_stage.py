@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.intervals import Intervals
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
@@ -43,7 +44,7 @@ class IntervalStage(Stage, Generic[B]):
             received=meta["received"],
         )
         self._intervals: Intervals[B] = Intervals(store, encode=self.encode, decode=self.decode, meta=meta)
-        self._waiting = ""
+        self._waiting: Finding | None = None
         """What the next interval waits for, apart from ticks."""
 
     @staticmethod
@@ -118,7 +119,7 @@ class IntervalStage(Stage, Generic[B]):
         puts = self._intervals.spill()
         return Commit(*self._claim(), puts=puts)
 
-    def stall(self, now: int) -> str | None:
+    def stall(self, now: int) -> Finding | None:
         """What the next interval waits for."""
         return self._waiting or self._incoming.stall(self._intervals.closed, self.source)
 

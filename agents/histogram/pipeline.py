@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.expressions.computation import expression_names, paths_of
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH, HistogramBeginning
@@ -22,7 +23,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import settings_of
 from susurrus.agents.kafka.topics import TopicCheck
-from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
+from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec

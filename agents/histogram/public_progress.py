@@ -28,7 +28,10 @@ def read_progress(clients: Clients, topic: str, start: int = 0) -> Iterator[tupl
         try:
             yield offset, codec.decode(value)
         except MalformedRecord as error:
-            raise Refusal(f"topic={topic} offset={offset}: {error}; find out who else writes to it") from error
+            raise Refusal(
+                f"topic={topic} offset={offset}: {error}",
+                "find out who else writes to it",
+            ) from error
 
 
 class PublicProgress:

@@ -76,9 +76,9 @@ class Publication:
     def mismatch(self, window: WindowIndex, trigger: Trigger) -> ReplayMismatch:
         """The refusal for a trigger that was published with other data."""
         return ReplayMismatch(
-            f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, and the "
-            "same noise must never cover two inputs: restore the raw topic and the internal topics as they were at the last "
-            f"commit, or {self._ledger.way_out}"
+            f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, "
+            "and the same noise must never cover two inputs",
+            f"restore the raw topic and the internal topics as they were at the last commit, or {self._ledger.way_out}",
         )
 
     def _stamp(self, window: WindowIndex, trigger: Trigger) -> int:

@@ -9,9 +9,9 @@ State keys: those of window_keys.py, publication.py and intervals.py.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.barrier import Barrier, Held
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.publication import Publication
@@ -24,18 +24,12 @@ from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
+from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
 from susurrus.topics.wire.timestamps import format_time
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Why the next interval has no commit yet, in words for the operator."""
-
-    cause: str
 
 
 class Release(IntervalStage[BoundedBlock]):
@@ -109,10 +103,13 @@ class Release(IntervalStage[BoundedBlock]):
         raise MorePublic(
             "more is public than the state knows; the changelog is read again",
             evidence=said,
-            refusal=f"stage=release partition={self.partition} knows epoch={ledger.epoch_number} up to {reached}, but "
-            f"topic={public.topic} shows trigger={said.trigger} of window={format_time(said.window)} in "
-            f"epoch={said.epoch_number}, so internal topics are an older copy, and the same noise would be published over other "
-            f"data: restore them as they were at the last commit, or {ledger.way_out}",
+            refusal=Refusal(
+                f"stage=release partition={self.partition} knows epoch={ledger.epoch_number} up to {reached}, but "
+                f"topic={public.topic} shows trigger={said.trigger} of window={format_time(said.window)} in "
+                f"epoch={said.epoch_number}, so internal topics are an older copy, and the same noise would be published over "
+                "other data",
+                f"restore them as they were at the last commit, or {ledger.way_out}",
+            ),
         )
 
     def take_block(self, block: BoundedBlock, offset: Offset, size: int) -> None:
@@ -124,45 +121,49 @@ class Release(IntervalStage[BoundedBlock]):
 
     def commits(self, now: int) -> Iterator[Commit]:
         """One commit per closed interval, because every interval has its own public results; two where rows are pooled."""
-        self._waiting = ""
+        self._waiting = None
         while (ready := self._ready) > self._intervals.closed:
             match self._next(ready, now):
-                case Waits(cause):
-                    self._waiting = cause
+                case Finding() as waiting:
+                    self._waiting = waiting
                     break
                 case commit:
                     yield commit
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 
-    def _next(self, ready: Interval, now: int) -> Commit | Waits:
+    def _next(self, ready: Interval, now: int) -> Commit | Finding:
         """Return what the next interval needs first: its pad, the charge of a window, evidence of the last rows, its end.
 
         ready: the last interval that may be closed.
         """
         interval = Interval(self._intervals.closed + 1)
         if self._live and now < self._calendar.boundary(interval) + self._pad:
-            return Waits(f"interval={interval} is published at its boundary + publication_pad")
+            return waits("publication pad", f"interval={interval} is published at its boundary + publication_pad")
         windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
         if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
             interval = min(ready, max(interval, Interval(self._first_interval - 1)))
         return self._charge(windows) or self._tell(interval, windows) or self._close(interval, windows)
 
-    def _charge(self, windows: list[WindowIndex]) -> Commit | Waits | None:
+    def _charge(self, windows: list[WindowIndex]) -> Commit | Finding | None:
         """Charge a window, before anything of it is published. The order of the log of charges decides what the budget allows."""
         window = next((w for w in windows if not self._is_charged(w)), None)
         if window is None:
             return None
         if self.partition != 0:
-            return Waits("waiting for release-0 to charge the window")
+            return waits("charge", "waiting for release-0 to charge the window", "see what status says of release 0")
         if window in self._charges_sent:
             # Committed, but some pipeline's open transaction still hides it: a second charge would count twice.
-            return Waits("waiting for the window's charge to appear in the log of charges")
+            return waits(
+                "charge",
+                "waiting for the window's charge to appear in the log of charges, where an open transaction hides it",
+                "if it stays, end the transaction (kafka-transactions.sh find-hanging, then abort)",
+            )
         output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
         self._charges_sent.add(window)
         return Commit(*self._claim(), outputs=[output])
 
-    def _tell(self, interval: Interval, windows: list[WindowIndex]) -> Commit | Waits | None:
+    def _tell(self, interval: Interval, windows: list[WindowIndex]) -> Commit | Finding | None:
         """Tell the other partitions of a window's last rows where they are calibrated together, and wait for theirs."""
         window = next((w for w in windows if self._calendar.last_interval(w) == interval), None)
         if self._barrier is None or window is None:
@@ -171,8 +172,7 @@ class Release(IntervalStage[BoundedBlock]):
         if not self._barrier.has_told(interval):
             told = self._barrier.tell(held)
             return Commit(*self._claim(), outputs=[told], kind="evidence")
-        waits = self._barrier.wait(held)
-        return Waits(waits) if waits else None
+        return self._barrier.wait(held)
 
     def _is_charged(self, window: WindowIndex) -> bool:
         if window not in self._charged and self.services.ledger.is_charged(self._calendar.window_start(window)):

@@ -330,4 +330,7 @@ def joined(
 
 
 def _foreign(place: Place, offset: int, error: MalformedRecord) -> Refusal:
-    return Refusal(f"topic={place[0]} partition={place[1]} offset<={offset}: {error}; find out who else writes to it")
+    return Refusal(
+        f"topic={place[0]} partition={place[1]} offset<={offset}: {error}",
+        "find out who else writes to it",
+    )

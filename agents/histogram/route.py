@@ -19,6 +19,7 @@ import numpy.typing as npt
 from confluent_kafka import KafkaException
 
 from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
@@ -152,7 +153,8 @@ class Route(Stage):
         elif not live:
             raise Refusal(
                 f"topic={topic} partition={partition} was added when the archive had begun to be read, so it is not "
-                "part of it: give the pipeline a new name to start over with the whole archive"
+                "part of it",
+                "give the pipeline a new name to start over with the whole archive",
             )
         else:
             # The raw topic has grown: source 0 announces from which interval on the readers wait for us.
@@ -381,17 +383,18 @@ class Route(Stage):
         growth.sources.prune(interval)
         return outputs
 
-    def stall(self, now: int) -> str | None:
+    def stall(self, now: int) -> Finding | None:
         """What holds this source back."""
         if self._intake.waits:
             return self._intake.waits
         if self._blind:
-            return (
+            return waits(
+                "brokers",
                 f"the brokers do not say how many partitions topic={self._topic} has, and interval={self._ticked + 1} closes only "
-                "then: look at the brokers"
+                "then",
+                "look at the brokers",
             )
-        held = self._clock.cuts.stall(self._taken)
-        return held and f"topic={self._topic} partition={self.partition}, {held}"
+        return self._clock.cuts.stall(self._taken, f"topic={self._topic} partition={self.partition}")
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed interval."""

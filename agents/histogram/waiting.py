@@ -7,8 +7,9 @@ by-user partitions (runtime/ticks.py), because any of them may still bring a rec
 from collections.abc import Iterator
 from typing import Final
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.runtime.facts import Facts, Finding, records
+from susurrus.agents.runtime.facts import Facts, records
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.topics.wire.timestamps import format_time
@@ -65,8 +66,10 @@ def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int
     pad = settings.window.publication_pad
     padded = f" window.publication_pad = {format_duration(pad)} delays every release." if pad else ""
     return Finding(
-        cause="not-due",
-        what=f"{said} {when}. {_has_been_read(number)}",
+        subject="not-due",
+        level="warning",
+        waits=True,
+        text=f"{said} {when}. {_has_been_read(number)}",
         number=number,
         share=facts.share(number),
         why=f"Releases are window.trigger_every = {format_duration(settings.window.trigger_every)} apart. "
@@ -94,8 +97,9 @@ def _overdue(settings: HistogramSettings, facts: Facts, interval: Interval, numb
     if held:
         reasons = "; ".join(dict.fromkeys(f"{stage} {p}: {reason}" for p, reason in held.items()))
         return Finding(
-            cause="missing-tick",
-            what=f"The release of {boundary} waits for {places}. {_has_been_read(number)}",
+            subject="missing-tick",
+            level="warning",
+            text=f"The release of {boundary} waits for {places}. {_has_been_read(number)}",
             number=number,
             share=facts.share(number),
             why=f"{reasons}. A release needs the word (the tick) of every partition that it has all records of the interval, "
@@ -104,16 +108,20 @@ def _overdue(settings: HistogramSettings, facts: Facts, interval: Interval, numb
         )
     if unread:
         return Finding(
-            cause="unread",
-            what=f"The release of {boundary} waits until {places} has read up to it. {records(unread)} {_is(unread)} still unread.",
+            subject="unread",
+            level="warning",
+            waits=True,
+            text=f"The release of {boundary} waits until {places} has read up to it. {records(unread)} {_is(unread)} still unread.",
             number=number,
             share=facts.share(number),
             why=settings.clock.chosen.closes(settings.clock),
             action="wait; more workers read faster, up to one for each partition",
         )
     return Finding(
-        cause="clock",
-        what=f"The release of {boundary} is overdue: {places} has not closed its interval. {_has_been_read(number)}",
+        subject="clock",
+        level="warning",
+        waits=True,
+        text=f"The release of {boundary} is overdue: {places} has not closed its interval. {_has_been_read(number)}",
         number=number,
         share=facts.share(number),
         why=f"{settings.clock.chosen.closes(settings.clock)} Nothing reports a fault.",

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
@@ -66,7 +67,7 @@ class Clients:
         embedded: bool = False,
         transaction_timeout: int = 30_000,
         quiet: bool = False,
-        raw: Mapping[str, str] = MappingProxyType({}),
+        raw: Mapping[str, Finding] = MappingProxyType({}),
     ) -> None:
         # Without a callback, a fatal error is raised from the next call that polls the client.
         self.properties = {**properties, "error_cb": (lambda error: None) if quiet else _note}
@@ -144,7 +145,8 @@ class Clients:
 
     def lacks(self, topic: str) -> RetryableRefusal:
         """The refusal for a topic that does not exist: who has to create it."""
-        return RetryableRefusal(self._raw[topic]) if topic in self._raw else no_topic(topic)
+        found = self._raw.get(topic)
+        return no_topic(topic) if found is None else RetryableRefusal(found.text, found.action)
 
     def settings_of(self, topic: str) -> dict[str, str]:
         """The topic's settings in Kafka; none for an embedded broker, or without the right to ask."""
@@ -172,8 +174,8 @@ class Clients:
         """How many partitions a topic has. Raises ConfigurationError if it does not exist."""
         if found := self.partitions(topic):
             return found
-        if topic in self._raw:
-            raise ConfigurationError(self._raw[topic])
+        if (missing := self._raw.get(topic)) is not None:
+            raise ConfigurationError(missing.text, missing.action)
         raise ConfigurationError(
             f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct pipeline.name and '
             "pipeline.prefix"

@@ -155,7 +155,8 @@ def _unreadable(place: Place, end: int, until: int) -> RetryableRefusal:
     """What holds back the records between the end that shows and the one that the leader knows."""
     topic, partition = place
     return RetryableRefusal(
-        f"topic={topic} partition={partition}: the records from offset={end} to offset={until - 1} have not become readable for "
-        f"{_SILENCE_SECONDS:.0f} s, because a transaction there is still open or a replica lags: see that every broker is up; if "
-        'it stays, follow docs/operations.md, "A transaction that hangs"; the task tries again by itself'
+        f"topic={topic} partition={partition}: the records from offset={end} to offset={until - 1} have not become "
+        f"readable for {_SILENCE_SECONDS:.0f} s, because a transaction there is still open or a replica lags",
+        'see that every broker is up; if it stays, follow docs/operations.md, "A transaction that hangs"; the '
+        "task tries again by itself",
     )

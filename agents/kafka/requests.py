@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ConsumerGroupDescription, ResourceType
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.mechanisms.errors import RetryableRefusal
 
 REQUEST_SECONDS = 30.0
@@ -35,18 +36,24 @@ class Delivering(Protocol):
 
 def no_topic(*topics: str) -> RetryableRefusal:
     """The refusal for topics of ours that do not exist."""
-    return RetryableRefusal(f"topic={', '.join(topics)} does not exist: create it with `susurrus topics create`")
+    return RetryableRefusal(
+        f"topic={', '.join(topics)} does not exist",
+        "create it with `susurrus topics create`",
+    )
 
 
-def no_raw_topic(settings: Settings) -> str:
+def no_raw_topic(settings: Settings) -> Finding:
     """What to say where the raw topic does not exist: `susurrus topics create` never makes it. The command is a line of its own."""
     topics, raw = settings.topics, settings.input.topic
     needed = "".join(f" --config {name}={value}" for name, value in settings.raw_topic_settings.items())
-    return (
-        f'input.topic="{raw}": does not exist on this cluster; it belongs to its producers, and Susurrus only reads it: let them '
-        "create it, or correct the name. For instance:\n"
+    return Finding(
+        "topics",
+        "failure",
+        f'input.topic="{raw}": does not exist on this cluster; it belongs to its producers, and Susurrus only reads it',
+        "let them create it, or correct the name. For instance:\n"
         f"    kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} --create --topic {shlex.quote(raw)} "
-        f"--partitions {topics.by_user_partitions} --replication-factor {topics.replication_factor}{needed}"
+        f"--partitions {topics.by_user_partitions} --replication-factor {topics.replication_factor}{needed}",
+        waits=True,
     )
 
 

@@ -96,7 +96,8 @@ def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> 
     topic = settings.input.topic
     found = topics.get(topic)
     if found is None or found.error is not None:
-        raise ConfigurationError(no_raw_topic(settings))
+        missing = no_raw_topic(settings)
+        raise ConfigurationError(missing.text, missing.action)
     return len(found.partitions)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
@@ -179,9 +180,11 @@ class Collect(LocalStage):
             yield ReportTotals(partition=self.partition, **columns, first_phase=first_phase)
             first_phase = np.zeros(BUCKETS, np.int64)
 
-    def stall(self, now: int) -> str | None:
+    def stall(self, now: int) -> Finding | None:
         """What keeps the next interval open: a report without its schema, or the log."""
-        return self._intake.waits or self._cuts.stall(self._taken)
+        return self._intake.waits or self._cuts.stall(
+            self._taken, f"topic={self.services.topic('reports')} partition={self.partition}"
+        )
 
 
 def _first_moment(services: Services[LocalSettings]) -> int:
@@ -220,6 +223,7 @@ class Thresholds:
                 threshold = threshold_codec.decode(value or b"")
             except MalformedRecord as error:
                 raise Refusal(
-                    f"topic={self._topic} offset={offset}: {error}; find out who else writes to it"
+                    f"topic={self._topic} offset={offset}: {error}",
+                    "find out who else writes to it",
                 ) from error
             self._known[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)

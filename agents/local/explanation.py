@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, Finding, records
+from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, records
 from susurrus.agents.types.durations import format_duration
 
 
@@ -14,8 +15,9 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
     waits = facts.known("collect", "phase_1", "phase_2") - facts.known("server", "phase_1", "phase_2", "expired")
     if held:
         yield Finding(
-            cause="missing-tick",
-            what=f"Estimates wait for {len(held)} partition{'' if len(held) == 1 else 's'}; {records(max(0, waits))} in none yet.",
+            subject="missing-tick",
+            level="warning",
+            text=f"Estimates wait for {len(held)} partition{'' if len(held) == 1 else 's'}; {records(max(0, waits))} in none yet.",
             number=max(0, waits),
             share=facts.share(max(0, waits) + (facts.unread or 0)),
             why=f"{'; '.join(held)}. An estimate needs the word (the tick) of every partition that it has all reports.",
@@ -24,8 +26,10 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
     phase_1 = facts.known("server", "phase_1")
     if read and not facts.known("server", "thresholds"):
         yield Finding(
-            cause="holdout",
-            what=f"There is no threshold yet: {phase_1:,} of {local.holdout:,} reports of phase 1 have come.",
+            subject="holdout",
+            level="warning",
+            waits=True,
+            text=f"There is no threshold yet: {phase_1:,} of {local.holdout:,} reports of phase 1 have come.",
             number=phase_1,
             share=facts.share(phase_1),
             why=f"The first local.holdout = {local.holdout:,} reports decide on the threshold; estimates begin behind it.",
@@ -33,8 +37,10 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
         )
     elif read and facts.nothing_published and not facts.known("server", "phase_2"):
         yield Finding(
-            cause="phase-2",
-            what=f"No report of phase 2 has come, after {records(read)} read.",
+            subject="phase-2",
+            level="warning",
+            waits=True,
+            text=f"No report of phase 2 has come, after {records(read)} read.",
             number=read,
             share=facts.share(read),
             why="Clients report phase 2 once they have read the threshold.",
@@ -43,8 +49,9 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
     late, expired = facts.known("collect", "late"), facts.known("server", "expired")
     if facts.share(late) >= WORTH_TELLING:
         yield Finding(
-            cause="late",
-            what=f"Too late for their interval: {facts.of_read(late)}.",
+            subject="late",
+            level="warning",
+            text=f"Too late for their interval: {facts.of_read(late)}.",
             number=late,
             share=facts.share(late),
             why=f"An interval is published local.lateness = {format_duration(local.lateness)} after its end.",
@@ -52,8 +59,9 @@ def findings(settings: LocalSettings, facts: Facts) -> Iterator[Finding]:
         )
     if facts.share(expired) >= WORTH_TELLING:
         yield Finding(
-            cause="expired",
-            what=f"Under a threshold that is forgotten: {facts.of_read(expired)}.",
+            subject="expired",
+            level="warning",
+            text=f"Under a threshold that is forgotten: {facts.of_read(expired)}.",
             number=expired,
             share=facts.share(expired),
             why="Reports count under the two newest thresholds.",

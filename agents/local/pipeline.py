@@ -6,12 +6,13 @@ client ──▶ reports ──collect──▶ report-totals ──server──
 from collections.abc import Iterator
 
 from susurrus.agents.config import warnings
+from susurrus.agents.finding import Finding
 from susurrus.agents.local.expected_errors import expected_errors
 from susurrus.agents.local.explanation import findings
 from susurrus.agents.local.releases import local_releases
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
-from susurrus.agents.runtime.facts import Facts, Finding, Outcome
+from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
 from susurrus.agents.runtime.rows import Source, Start
 from susurrus.mechanisms.calendar import WindowStart

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.stage import BEFORE, LocalStage
@@ -292,9 +293,13 @@ class Server(LocalStage):
             epoch=self.services.ledger.epoch,
         )
 
-    def stall(self, now: int) -> str | None:
+    def stall(self, now: int) -> Finding | None:
         """Which partition holds the next interval back."""
         waiting = [source for source in range(self._sources) if source not in self._incoming.now.ticks]
         if self._open and waiting:
-            return f"intervals wait for reports partition {', '.join(map(str, waiting[:8]))}"
+            return waits(
+                "collect",
+                f"intervals wait for reports partition {', '.join(map(str, waiting[:8]))}",
+                "see what status says of collect",
+            )
         return None

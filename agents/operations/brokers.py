@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
@@ -19,10 +20,10 @@ from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_properties import librdkafka, mechanism_of
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka import profiles
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations import tls
-from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import NO_ANSWER
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -32,6 +33,8 @@ _SURE_SECONDS: Final = 0.5
 """How long other bootstrap servers may still answer after one has reported what an operator must fix."""
 _LATER_SECONDS: Final = 1.5
 """The same, after one has reported what may pass by itself."""
+_ends: Final = partial(Finding, "brokers", "failure")
+_waits: Final = partial(Finding, "brokers", "failure", waits=True)
 _PLACE: Final = re.compile(r"(?:\w+://)?(?P<address>[^/\s]+)/(?P<node>\w+): (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
 
 
@@ -54,8 +57,8 @@ def reach(settings: HasKafka) -> AdminClient:
     """An admin client of brokers that answer. Raises ConfigurationError, in a few seconds, where none can be reached."""
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
-    if isinstance(trouble := reach_brokers(settings, admin, errors), Trouble):
-        raise ConfigurationError(trouble.text)
+    if isinstance(found := reach_brokers(settings, admin, errors), Finding):
+        raise ConfigurationError(found.text, found.action)
     return admin
 
 
@@ -71,10 +74,10 @@ def admin_of(settings: HasKafka, errors: list[KafkaError]) -> AdminClient:
         if isinstance(settings, Settings):
             profiles.check(settings)
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
-        raise ConfigurationError(f"kafka.properties: {text}; correct it") from None
+        raise ConfigurationError(f"kafka.properties: {text}", "correct it") from None
 
 
-def reach_brokers(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Trouble | int:
+def reach_brokers(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Finding | int:
     """How many brokers there are, or why none can be reached. The embedded one is inside this process."""
     if settings.kafka.embedded:
         return 1
@@ -82,16 +85,16 @@ def reach_brokers(settings: HasKafka, admin: AdminClient, errors: list[KafkaErro
     answer = admin.describe_cluster(request_timeout=REACH_SECONDS)
     while not answer.done() and time.monotonic() < min(began + REACH_SECONDS, sure_at):
         admin.poll(0.05)
-        for trouble in _said(settings, errors):
-            sure_at = min(sure_at, time.monotonic() + (_LATER_SECONDS if trouble.waits else _SURE_SECONDS))
+        for finding in _said(settings, errors):
+            sure_at = min(sure_at, time.monotonic() + (_LATER_SECONDS if finding.waits else _SURE_SECONDS))
     if answer.done() and answer.exception() is None:
         return len(answer.result().nodes)
     admin.poll(0)
-    said = sorted(_said(settings, errors), key=lambda trouble: trouble.waits)
+    said = sorted(_said(settings, errors), key=lambda finding: finding.waits)
     return said[0] if said else _connected(settings)
 
 
-def _said(settings: HasKafka, errors: list[KafkaError]) -> Iterator[Trouble]:
+def _said(settings: HasKafka, errors: list[KafkaError]) -> Iterator[Finding]:
     """What each of the client's errors means."""
     for error in list(errors):
         if error.code() == KafkaError._ALL_BROKERS_DOWN or (place := _PLACE.fullmatch(error.str())) is None:
@@ -102,57 +105,79 @@ def _said(settings: HasKafka, errors: list[KafkaError]) -> Iterator[Trouble]:
         yield _meaning(settings, error, where, place["text"])
 
 
-def _meaning(settings: HasKafka, error: KafkaError, where: str, text: str) -> Trouble:
+def _meaning(settings: HasKafka, error: KafkaError, where: str, text: str) -> Finding:
     servers, security = _named(settings)
     code, reason = error.code(), text.rpartition(": ")[2].strip()
-    if (trouble := tls.alert(settings.kafka, where, text)) is not None:
-        return trouble
+    if (finding := tls.alert(settings.kafka, where, text)) is not None:
+        return finding
     if "certificate verify failed" in text:
         return tls.unverified(settings.kafka, where.partition(" ")[0], where)
     if "PLAINTEXT broker listener" in text or ("closed by peer" in text and "SSL" in text):
-        return wait(
-            f"{security}: {where} does not speak TLS; use a protocol without SSL, or the port of a TLS listener"
+        return _waits(
+            f"{security}: {where} does not speak TLS",
+            "use a protocol without SSL, or the port of a TLS listener",
         )
     if code == KafkaError._SSL:
-        return refusal(f'kafka.properties."ssl.*": TLS with {where} fails ({reason}); correct them')
+        return _ends(
+            f'kafka.properties."ssl.*": TLS with {where} fails ({reason})',
+            "correct them",
+        )
     if code == KafkaError._AUTHENTICATION:
         return _authentication(settings, security, where, text)
     if code == KafkaError._RESOLVE:
-        return wait(f"{servers}: the name in {where} cannot be resolved ({reason}); correct it, or see to DNS")
+        return _waits(
+            f"{servers}: the name in {where} cannot be resolved ({reason})",
+            "correct it, or see to DNS",
+        )
     if "refused" in text:
-        return wait(f"{servers}: nothing listens at {where} ({reason}); start the brokers, or correct it")
+        return _waits(
+            f"{servers}: nothing listens at {where} ({reason})",
+            "start the brokers, or correct it",
+        )
     if code == KafkaError._BAD_MSG or "response size" in text:
-        return wait(f"{servers}: what answers at {where} is no Kafka broker; correct the address or the port")
-    return wait(f"{servers}: {where} cannot be reached ({reason}); see to the network and the brokers, or correct it")
+        return _waits(
+            f"{servers}: what answers at {where} is no Kafka broker",
+            "correct the address or the port",
+        )
+    return _waits(
+        f"{servers}: {where} cannot be reached ({reason})",
+        "see to the network and the brokers, or correct it",
+    )
 
 
-def _authentication(settings: HasKafka, security: str, where: str, text: str) -> Trouble:
+def _authentication(settings: HasKafka, security: str, where: str, text: str) -> Finding:
     properties = settings.kafka.properties
     tokens = mechanism_of(properties) in kafka_tokens.MECHANISMS
     if "Unsupported SASL mechanism" in text:
         name = "sasl.mechanism" if "sasl.mechanism" in properties else "sasl.mechanisms"
         offered = text.rpartition("supported mechanisms: ")[2].strip() or "none"
-        return refusal(
-            f'kafka.properties."{name}" = "{properties.get(name, "GSSAPI")}": {where} does not offer it, but {offered}; '
-            "use one of these, or enable it on the brokers"
+        return _ends(
+            f'kafka.properties."{name}" = "{properties.get(name, "GSSAPI")}": {where} does not offer it, but {offered}',
+            "use one of these, or enable it on the brokers",
         )
     if "not valid in current SASL state" in text:
-        return refusal(
-            f"{security}: {where} takes no user and no password; use a protocol without SASL, or the port of a listener with it"
+        return _ends(
+            f"{security}: {where} takes no user and no password",
+            "use a protocol without SASL, or the port of a listener with it",
         )
     if any(word in text for word in ("ransport failure", "imed out", "isconnected")):
-        return wait(f"{security}: {where} goes away while the user is checked; see to the brokers")
+        return _waits(
+            f"{security}: {where} goes away while the user is checked",
+            "see to the brokers",
+        )
     reason = text.removeprefix("SASL authentication error: ").removeprefix("Authentication failed: ").strip()
     if tokens:
         # What Kafka's own validator says has no token in it, but another one's might.
         status = "invalid_token" if "invalid_token" in text else "refused"
-        return refusal(
-            f'kafka.properties."sasl.mechanism" = "{mechanism_of(properties)}": {where} does not take the token ({status}); see to '
-            "its scope (sasl.oauthbearer.scope) and extensions, and to the issuer and the audience that the brokers expect"
+        return _ends(
+            f'kafka.properties."sasl.mechanism" = "{mechanism_of(properties)}": {where} does not take the token '
+            f"({status})",
+            "see to its scope (sasl.oauthbearer.scope) and extensions, and to the issuer and the audience that the "
+            "brokers expect",
         )
-    return refusal(
-        f'kafka.properties."sasl.username" and "sasl.password": {where} refuses them ({reason}); correct them, or create '
-        "the user on the brokers"
+    return _ends(
+        f'kafka.properties."sasl.username" and "sasl.password": {where} refuses them ({reason})',
+        "correct them, or create the user on the brokers",
     )
 
 
@@ -163,7 +188,7 @@ def _named(settings: HasKafka) -> tuple[str, str]:
     return servers, f'kafka.properties."security.protocol" = "{protocol}"'
 
 
-def _connected(settings: HasKafka) -> Trouble:
+def _connected(settings: HasKafka) -> Finding:
     """Why there is no answer, where the client reports no error: connects to see whether anything listens, and speaks TLS."""
     servers, security = _named(settings)
     protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
@@ -174,28 +199,40 @@ def _connected(settings: HasKafka) -> Trouble:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
                 if protocol.endswith("SSL"):
-                    return wait(f"{servers}: {server} is connected, but does not answer; see to the brokers")
+                    return _waits(
+                        f"{servers}: {server} is connected, but does not answer",
+                        "see to the brokers",
+                    )
                 with context.wrap_socket(connection, server_hostname=host):
-                    return wait(
-                        f"{security}: {server} speaks TLS; use SSL or SASL_SSL, or the port of a listener without TLS"
+                    return _waits(
+                        f"{security}: {server} speaks TLS",
+                        "use SSL or SASL_SSL, or the port of a listener without TLS",
                     )
         except TimeoutError:
-            return wait(
-                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s; see to the network, or correct it"
+            return _waits(
+                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s",
+                "see to the network, or correct it",
             )
         except ssl.SSLError:
             other = "SASL_PLAINTEXT" if protocol == "PLAINTEXT" else "another one"
-            return wait(
-                f"{security}: {server} closes the connection; use the protocol of this listener ({other}?), or another port"
+            return _waits(
+                f"{security}: {server} closes the connection",
+                f"use the protocol of this listener ({other}?), or another port",
             )
         except (OSError, ValueError):
             continue
-    return wait(f"{servers}: no broker answers within {REACH_SECONDS:.0f} s; see to the brokers, or correct it")
+    return _waits(
+        f"{servers}: no broker answers within {REACH_SECONDS:.0f} s",
+        "see to the brokers, or correct it",
+    )
 
 
-def unanswered(settings: HasKafka, error: KafkaError, errors: list[KafkaError]) -> Trouble:
+def unanswered(settings: HasKafka, error: KafkaError, errors: list[KafkaError]) -> Finding:
     """Why a request had no answer although a broker was reached: it may have gone to a broker that advertises a wrong address."""
-    said = [trouble for trouble in _said(settings, errors) if "advertises" in trouble.text]
+    said = [finding for finding in _said(settings, errors) if "advertises" in finding.text]
     if said and error.code() in NO_ANSWER:
         return said[0]
-    return wait(f"Kafka is not ready yet ({error.name()}: {error.str()}); see to the brokers if this stays")
+    return _waits(
+        f"Kafka is not ready yet ({error.name()}: {error.str()})",
+        "see to the brokers if this stays",
+    )

@@ -25,8 +25,8 @@ def read_charges(settings: Settings, clients: Clients) -> list[Charge] | None:
         if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise
         right = Right("topic", charges.topic, (AclOperation.READ, AclOperation.DESCRIBE))
-        lines = missing_right(settings, "Read", f'topic="{charges.topic}"', right)
-        raise ConfigurationError("\n".join(lines)) from None
+        missing = missing_right(settings, "Read", f'topic="{charges.topic}"', right)
+        raise ConfigurationError(missing.text, missing.action) from None
     except MalformedRecord as error:
         raise ConfigurationError(
             f'topic="{charges.topic}": holds a record that is no charge ({error}), and a record of a newer version is one of them; '

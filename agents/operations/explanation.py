@@ -6,12 +6,13 @@ Pure functions. What all kinds share is here; `Pipeline.explain` adds what its k
 data: findings are for operators inside the trust zone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.status import HEALTHY, PartitionStatus, PipelineStatus
-from susurrus.agents.runtime.facts import WORTH_TELLING, Count, Facts, Finding, added, percent, records
+from susurrus.agents.runtime.facts import WORTH_TELLING, Count, Facts, added, percent, records
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.timestamps import format_time
@@ -50,7 +51,7 @@ def facts_of(
 
 def _held(rows: list[PartitionStatus]) -> dict[int, str]:
     """Why partitions need an operator."""
-    return {row.partition: row.reason or row.state for row in rows if row.state not in HEALTHY}
+    return {row.partition: row.finding.text if row.finding else row.state for row in rows if row.state not in HEALTHY}
 
 
 def _written(rows: list[PartitionStatus]) -> int | None:
@@ -83,7 +84,7 @@ def explain(pipeline: Pipeline[Any], facts: Facts) -> tuple[Finding, ...]:
         *_dead(pipeline, facts),
     ]
     # Of two with one cause, the kind's own says more.
-    causes = {finding.cause: finding for finding in reversed(found)}
+    causes = {finding.subject: finding for finding in reversed(found)}
     return tuple(sorted(causes.values(), key=lambda finding: -finding.share))
 
 
@@ -91,13 +92,14 @@ def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     topic = pipeline.settings.input.topic
     if facts.origin == "latest" and facts.skipped:
         yield Finding(
-            cause="start",
-            what=f"The {records(facts.skipped)} that {_are(facts.skipped)} in topic {topic} will not be read.",
+            subject="start",
+            level="warning",
+            text=f"The {records(facts.skipped)} that {_are(facts.skipped)} in topic {topic} will not be read.",
             number=facts.skipped,
             share=facts.share(facts.skipped),
             why='start.from = "latest": a new pipeline reads what is written after its first worker has begun it.',
-            action="to read them, set start.from before the first worker starts; afterwards the start is fixed:",
-            lines=pipeline.start_over(facts)[2:],
+            action="to read them, set start.from before the first worker starts; afterwards the start is fixed:"
+            + _copied(pipeline.start_over(facts)[2:]),
         )
     if pipeline.settings.clock.until is not None and facts.written == facts.deleted:  # it would be in vain
         yield _deleted(pipeline) if facts.deleted else _never_written(pipeline, facts)
@@ -112,14 +114,19 @@ def _start(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     epoch = "" if pipeline.way_out == Pipeline.way_out else f"; or {pipeline.way_out}"
     origin = f'"{facts.origin}"' if facts.origin in ("earliest", "latest") else format_time(int(facts.origin))
     yield Finding(
-        cause="start",
-        what=f"{records(skipped)} of topic {topic} {_lie(skipped)} before the start and {_are(skipped)} not read{since}.",
+        subject="start",
+        level="warning",
+        text=f"{records(skipped)} of topic {topic} {_lie(skipped)} before the start and {_are(skipped)} not read{since}.",
         number=skipped,
         share=share,
         why=f"The epoch began with start.from = {origin}. That is fixed in the ledger; changing the setting has no effect.",
-        action=f"to read them, start a new pipeline, which has its own topics and charges{epoch}. The new one needs:",
-        lines=pipeline.start_over(facts),
+        action=f"to read them, start a new pipeline, which has its own topics and charges{epoch}. The new one needs:"
+        + _copied(pipeline.start_over(facts)),
     )
+
+
+def _copied(lines: Iterable[str]) -> str:
+    return "".join(f"\n    {line}" for line in lines)
 
 
 def _are(number: int) -> str:
@@ -137,8 +144,10 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     if facts.unread:
         if not facts.held.get(stage.name):
             yield Finding(
-                cause="unread",
-                what=f"{records(facts.unread)} of topic {stage.input_topic} wait to be read; none has been.",
+                subject="unread",
+                level="warning",
+                waits=True,
+                text=f"{records(facts.unread)} of topic {stage.input_topic} wait to be read; none has been.",
                 number=facts.unread,
                 share=facts.share(facts.unread),
                 why="Workers have just started, or they restore their state.",
@@ -150,8 +159,9 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
 
 def _deleted(pipeline: Pipeline[Any]) -> Finding:
     return Finding(
-        cause="deleted",
-        what=f"Topic {pipeline.stages[0].input_topic} holds no record that is to be read.",
+        subject="deleted",
+        level="warning",
+        text=f"Topic {pipeline.stages[0].input_topic} holds no record that is to be read.",
         number=0,
         share=1.0,
         why="There were records in it, but they are deleted: by the topic's retention, or by hand.",
@@ -169,8 +179,9 @@ def _never_written(pipeline: Pipeline[Any], facts: Facts) -> Finding:
             start += " with a new pipeline name, because the archive's end is fixed"
     correct = "correct input.topic" + (", which takes a new pipeline name" if facts.began else "")
     return Finding(
-        cause="no-records",
-        what=f"No record has come in topic {pipeline.stages[0].input_topic}.",
+        subject="no-records",
+        level="warning",
+        text=f"No record has come in topic {pipeline.stages[0].input_topic}.",
         number=0,
         share=1.0,
         why=since if facts.began and facts.origin == "latest" else "Nothing was ever written to the topic.",
@@ -199,8 +210,9 @@ def _dead(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
         why = f"The commonest reason, {percent(times / newest)} of the newest {newest:,}, is {name}{message}."
         action = (f"{reason.advice}; " if reason is not None else "") + "`susurrus dead-letters` shows where they are"
     yield Finding(
-        cause="dead-letters",
-        what=f"{of_read[0].upper()}{of_read[1:]} are dead letters.",
+        subject="dead-letters",
+        level="warning",
+        text=f"{of_read[0].upper()}{of_read[1:]} are dead letters.",
         number=number,
         share=facts.share(number),
         why=why,

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.account import Account, account_of
 from susurrus.agents.runtime.supervisor import Supervisor
 from susurrus.agents.runtime.task import PartitionTask
@@ -160,6 +161,6 @@ def _disk(directory: Path) -> tuple[int | None, int | None]:
     return found.free, found.total
 
 
-def state_of(task: PartitionTask, stalled: str | None) -> str:
+def state_of(task: PartitionTask, stalled: Finding | None) -> str:
     """One of STATES. stalled: what `PartitionTask.stall` says."""
     return "stalled" if task.state == "running" and stalled else task.state

@@ -164,9 +164,9 @@ class NewEpoch:
         if found is not None and found.members:
             hosts = ", ".join(sorted({str(member.host).lstrip("/") for member in found.members}))
             raise Refusal(
-                f"group={group} has members={len(found.members)} at {hosts}, but no worker may run while an epoch ends: stop every "
-                "worker, and wait until the session of a dead one, or of a stopped one with worker.instance, is over "
-                "(worker.session_timeout)"
+                f"group={group} has members={len(found.members)} at {hosts}, but no worker may run while an epoch ends",
+                "stop every worker, and wait until the session of a dead one, or of a stopped one with "
+                "worker.instance, is over (worker.session_timeout)",
             )
 
     def _check_topics(self) -> None:
@@ -184,7 +184,8 @@ class NewEpoch:
                 raise no_topic(topic)
             if found != wanted.get(topic, found):
                 raise Refusal(
-                    f"topic={topic} has partitions={found}, the configuration says {wanted[topic]}: change [topics] back"
+                    f"topic={topic} has partitions={found}, the configuration says {wanted[topic]}",
+                    "change [topics] back",
                 )
 
     def _published(self) -> dict[int, dict[int, Progress]]:
@@ -224,7 +225,8 @@ class NewEpoch:
             ledger.refresh(complete=True)
             if self.plan(now) != plan:
                 raise Refusal(
-                    "another trigger was published, or another epoch has begun, since the costs were shown: run this again"
+                    "another trigger was published, or another epoch has begun, since the costs were shown",
+                    "run this again",
                 )
             ends = self._ends()
             epoch = os.urandom(16).hex()
@@ -248,7 +250,10 @@ class NewEpoch:
             self._commit(initializer, rows, ends)
         except KafkaException as error:
             if is_fenced(error.args[0]):
-                raise Refusal("a worker has started meanwhile, and the old epoch goes on: stop every worker") from error
+                raise Refusal(
+                    "a worker has started meanwhile, and the old epoch goes on",
+                    "stop every worker",
+                ) from error
             raise
         crash_points.reach((_POINTS,), "after-commit")
         log.info("epoch %d begins, %s", plan.number, epoch)
@@ -272,7 +277,10 @@ class NewEpoch:
             crash_points.reach((_POINTS,), "after-second-fence")
             self._check_alone()
             if self._ends() != ends:
-                raise Refusal("a worker has started meanwhile, and the old epoch goes on: stop every worker")
+                raise Refusal(
+                    "a worker has started meanwhile, and the old epoch goes on",
+                    "stop every worker",
+                )
         except BaseException:
             with contextlib.suppress(KafkaException):
                 initializer.abort_transaction(_TRANSACTION_SECONDS)

@@ -18,13 +18,13 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.finding import Finding, sentences
 from susurrus.agents.formats.outputs import looks_of
 from susurrus.agents.operations import tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers, unanswered
 from susurrus.agents.operations.rights import rights, topics
-from susurrus.agents.operations.trouble import Trouble, refusal
 from susurrus.agents.runtime.pipeline import Pipeline
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
 
 log = logging.getLogger(__name__)
 
@@ -33,33 +33,34 @@ _SAY_AGAIN_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class Ready:
     """A cluster on which the worker can start. partitions: of all stages together, the most tasks one worker may get."""
 
     brokers: int
     partitions: int
 
 
-def wait_until_fit(pipeline: Pipeline[Any], show: Callable[[str], None]) -> Fit:
-    """Return what was found when a worker can start. ``show`` gets what the worker waits for, and the empty text at the end.
+def wait_until_ready(pipeline: Pipeline[Any], show: Callable[[Finding | None], None]) -> Ready:
+    """Return what was found when a worker can start. ``show`` gets what the worker waits for, and None at the end.
 
     Raises ConfigurationError for what does not pass by itself. A signal's exception ends the wait at once.
     """
     said, say_at, pauses = "", 0.0, _lasting(_PAUSE_SECONDS)
-    while isinstance(trouble := _in_thread(lambda: look(pipeline)), Trouble):
-        if not trouble.waits:
-            raise ConfigurationError(trouble.text)
-        show(trouble.text)
-        if trouble.text != said:
-            said, say_at, silences = trouble.text, 0.0, _lasting(_SAY_AGAIN_SECONDS)
+    while not isinstance(found := _in_thread(lambda: look(pipeline)), Ready):
+        text = sentences(found)
+        if not all(finding.waits for finding in found):
+            raise ConfigurationError(text)
+        show(found[0])
+        if text != said:
+            said, say_at, silences = text, 0.0, _lasting(_SAY_AGAIN_SECONDS)
         if (now := time.monotonic()) >= say_at:
             log.warning("not started yet: %s", said)
             say_at = now + next(silences)
         time.sleep(next(pauses))
     if said:
         log.info("nothing is missing any more")
-    show("")
-    return trouble
+    show(None)
+    return found
 
 
 def _lasting(seconds: tuple[float, ...]) -> Iterator[float]:
@@ -67,9 +68,9 @@ def _lasting(seconds: tuple[float, ...]) -> Iterator[float]:
     return chain(seconds, repeat(seconds[-1]))
 
 
-def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
+def _in_thread(work: Callable[[], Ready | list[Finding]]) -> Ready | list[Finding]:
     """Do it in another thread: a client waits in C, which no signal interrupts. The main thread waits where a signal does."""
-    done: Future[Trouble | Fit] = Future()
+    done: Future[Ready | list[Finding]] = Future()
 
     def run() -> None:
         try:
@@ -81,28 +82,30 @@ def _in_thread(work: Callable[[], Trouble | Fit]) -> Trouble | Fit:
     return done.result()
 
 
-def look(pipeline: Pipeline[Any]) -> Trouble | Fit:
+def look(pipeline: Pipeline[Any]) -> Ready | list[Finding]:
     """Why a worker of this pipeline cannot start now, if so. Takes well under two seconds on a healthy cluster."""
     settings = pipeline.settings
     if settings.kafka.embedded:
-        return Fit(brokers=1, partitions=0)  # in this process; it creates a topic when it is first named
+        return Ready(brokers=1, partitions=0)  # in this process; it creates a topic when it is first named
     errors: list[KafkaError] = []
     try:
         admin = admin_of(settings, errors)
         brokers = reach_brokers(settings, admin, errors)
-        if isinstance(brokers, Trouble):
-            return brokers
-        if settings.reads_raw and (trouble := tls.for_the_raw_consumer(settings.kafka)) is not None:
-            return trouble
+        if isinstance(brokers, Finding):
+            return [brokers]
+        if settings.reads_raw and (refused := tls.for_the_raw_consumer(settings.kafka)) is not None:
+            return [refused]
         partitions = topics(pipeline, admin)
-        if isinstance(partitions, Trouble):
-            return partitions if partitions.waits else refusal(partitions.text, *rights(settings, admin))
-        if lines := rights(settings, admin):
-            return refusal(*lines)
+        if isinstance(partitions, int):
+            missing = rights(settings, admin)
+        else:
+            missing = partitions if partitions[0].waits else partitions + rights(settings, admin)
+        if missing or not isinstance(partitions, int):
+            return missing
         for _ in looks_of(settings.output, settings.schemas, settings.namespace):
             pass
-        return Fit(brokers, partitions)
+        return Ready(brokers, partitions)
     except ConfigurationError as error:
-        return Trouble(str(error), waits=error.retryable)
+        return [Finding.of(error, "output.registry" if isinstance(error, RegistryAway) else "settings")]
     except KafkaException as error:
-        return unanswered(settings, error.args[0], errors)
+        return [unanswered(settings, error.args[0], errors)]

@@ -6,8 +6,8 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaError
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.brokers import HasKafka, admin_of, reach_brokers
-from susurrus.agents.operations.trouble import Trouble
 
 _PAUSE_SECONDS: Final = 3.0
 
@@ -27,7 +27,7 @@ class Pulse:
         while not self._over.wait(_PAUSE_SECONDS):
             errors.clear()
             found = reach_brokers(self._settings, admin, errors)
-            self.text = found.text if isinstance(found, Trouble) else ""
+            self.text = str(found) if isinstance(found, Finding) else ""
 
     def __enter__(self) -> Self:
         self._thread.start()

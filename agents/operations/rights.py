@@ -14,10 +14,10 @@ from confluent_kafka.admin import AclOperation, AdminClient, OffsetSpec
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
 from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced, no_raw_topic
 from susurrus.agents.logs import SILENT
-from susurrus.agents.operations.trouble import Trouble, refusal, wait
 from susurrus.agents.runtime.lacks import describe_topics
 from susurrus.agents.runtime.pipeline import Pipeline
 
@@ -27,20 +27,21 @@ _ANSWER_SECONDS: Final = 10.0
 _CREATE: Final = "run `susurrus topics create --config ...`"
 
 
-def topics(pipeline: Pipeline[Any], admin: AdminClient) -> Trouble | int:
-    """The number of partitions to run, if every topic exists and gives the rights that a worker needs; otherwise the trouble."""
+def topics(pipeline: Pipeline[Any], admin: AdminClient) -> list[Finding] | int:
+    """The number of partitions to run, if every topic exists and gives the rights that a worker needs; else what is missing."""
     settings = pipeline.settings
     raw = settings.input.topic if settings.reads_raw else None
     found, missing, short = describe_topics(admin, needed_on_topics(settings), seconds=_ANSWER_SECONDS)
     if short:
-        return refusal(*_on_topics(settings, short, raw))
+        return list(_on_topics(settings, short, raw))
     if raw in missing:
-        return wait(no_raw_topic(settings))
+        return [no_raw_topic(settings)]
     if missing and _has_begun(settings, admin, missing):
         log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
     elif missing:
         some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        return wait(f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some}); {_CREATE}')
+        text = f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some})'
+        return [Finding("topics", "failure", text, _CREATE, waits=True)]
     return sum(
         len(found[topic].partitions) for topic in (stage.input_topic for stage in pipeline.stages) if topic in found
     )
@@ -57,7 +58,7 @@ def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bo
     return bool(end.offset > 0)
 
 
-def rights(settings: Settings, admin: AdminClient) -> list[str]:
+def rights(settings: Settings, admin: AdminClient) -> list[Finding]:
     """The missing rights that belong to no topic: those on the group and on transactions."""
     group, right = settings.application, ""
     try:
@@ -68,11 +69,11 @@ def rights(settings: Settings, admin: AdminClient) -> list[str]:
         if error.args[0].code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise
         right = "Describe"
-    lines = missing_right(settings, right, f'group="{group}"', right_on(settings, "group", group)) if right else []
-    return lines + transactions(settings, group)
+    own = [missing_right(settings, right, f'group="{group}"', right_on(settings, "group", group))] if right else []
+    return own + transactions(settings, group)
 
 
-def transactions(settings: Settings, application: str) -> list[str]:
+def transactions(settings: Settings, application: str) -> list[Finding]:
     """What is missing for transactions. Begins none, and fences only the probe of another worker, which then has its answer."""
     producer = Producer(
         {
@@ -89,23 +90,23 @@ def transactions(settings: Settings, application: str) -> list[str]:
         code = error.args[0].code()
         if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             named = f'transactional-id="{application}-..."'
-            return missing_right(
-                settings, "Write", named, right_on(settings, "transactional-id", f"{application}-probe")
-            )
+            gives = right_on(settings, "transactional-id", f"{application}-probe")
+            return [missing_right(settings, "Write", named, gives)]
         if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return [
+            text = (
                 f"worker.transaction_timeout={settings.worker.transaction_timeout} ms: more than the brokers allow "
-                "(transaction.max.timeout.ms); lower it, or raise theirs"
-            ]
+                "(transaction.max.timeout.ms)"
+            )
+            return [Finding("rights", "failure", text, "lower it, or raise theirs")]
         if not is_fenced(error.args[0]):
             raise
     return []
 
 
-def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[str]:
+def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[Finding]:
     if rights := " and ".join(right for name, right in short if name == raw):
         named = f'input.topic="{raw}" (if there is such a topic)'
-        yield from missing_right(settings, rights, named, right_on(settings, "topic", str(raw)))
+        yield missing_right(settings, rights, named, right_on(settings, "topic", str(raw)))
     own: dict[Right, list[tuple[str, str]]] = {}
     for name, right in short:
         if name != raw:
@@ -113,14 +114,12 @@ def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None
     for gives, lacking in own.items():
         name, right = lacking[0]
         more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
-        yield from missing_right(settings, right, f'topic="{name}"{more}', gives)
+        yield missing_right(settings, right, f'topic="{name}"{more}', gives)
 
 
-def missing_right(settings: Settings, right: str, on: str, gives: Right) -> list[str]:
-    """What is missing, and the command that gives it, in a line of its own so that it can be copied (agents/cli/console.py)."""
+def missing_right(settings: Settings, right: str, on: str, gives: Right) -> Finding:
+    """What is missing, and the command that gives it."""
     user = settings.kafka.properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
-    return [
-        f"the right {right} on {on} is missing; give it:",
-        f"    {gives.command(settings.kafka.bootstrap_servers, principal)}",
-    ]
+    command = gives.command(settings.kafka.bootstrap_servers, principal)
+    return Finding("rights", "failure", f"the right {right} on {on} is missing", f"give it:\n    {command}")

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.kafka.clients import Clients, TopicRecord, clients_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.operations.account import Account, account_of
@@ -32,7 +33,8 @@ _KNOWN: Final[Mapping[str, State]] = {"running": "running", "starting": "startin
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
     """One stage of one partition. position, next, end: offsets of its input, committed, taken and written, -1 unknown. interval:
-    last closed trigger interval. counters: what it has counted in its life, by name (``Stage.counted``)."""
+    last closed trigger interval. finding: what holds it back, or the step of its start. counters: what it has counted in its life,
+    by name (``Stage.counted``)."""
 
     stage: str
     partition: int
@@ -42,8 +44,7 @@ class PartitionStatus:
     next: int = -1
     end: int = -1
     interval: int | None = None
-    reason: str = ""
-    action: str = ""
+    finding: Finding | None = None
     at: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
 
@@ -99,7 +100,7 @@ def judge(
     rows = []
     for place in dict.fromkeys([*ends, *sorted(set(refusals) - set(ends))]):
         report, refusal = reports.get(place), refusals.get(place)
-        state, reason, action = _state(report, refusal, None if owned is None else place in owned)
+        state, found = _state(f"{place[0]}-{place[1]}", report, refusal, None if owned is None else place in owned)
         last = report or refusal
         rows.append(
             PartitionStatus(
@@ -111,8 +112,7 @@ def judge(
                 next=report.next if report else -1,
                 end=ends.get(place, -1),
                 interval=report.interval if report else None,
-                reason=reason,
-                action=action,
+                finding=found,
                 at=last.at if last else 0,
                 counters=report.counters if report else {},
             )
@@ -121,25 +121,33 @@ def judge(
 
 
 def _state(
-    report: ledger.Status | None, refusal: ledger.RefusalRecord | None, owned: bool | None
-) -> tuple[State, str, str]:
-    """State, reason and action of one partition. owned: whether a worker has it, None where that is unknown."""
+    name: str, report: ledger.Status | None, refusal: ledger.RefusalRecord | None, owned: bool | None
+) -> tuple[State, Finding | None]:
+    """The state of a partition, and why it is not simply running.
+
+    name: of its task. owned: whether a worker has it, None where that is unknown.
+    """
     stopped = report is not None and report.state == "stopped"
     if refusal is not None:
-        return "refused", refusal.cause, refusal.action
+        return "refused", Finding(name, "failure", refusal.cause, refusal.action, waits=refusal.waits)
     if report is None or owned is False:
         reason = "its worker was stopped" if stopped else "no worker has this partition"
-        return "missing", reason, "start a worker, or look at the worker's log"
+        return "missing", Finding(name, "failure", reason, "start a worker, or look at the worker's log")
     if stopped:  # the report of the last owner, where the partition has a new one
-        return ("starting", "", "") if owned else ("stopped", "its worker was stopped", "start a worker")
+        return (
+            ("starting", None)
+            if owned
+            else ("stopped", Finding(name, "failure", "its worker was stopped", "start a worker"))
+        )
     if report.state == "fenced":
-        return "fenced", report.stalled or "another worker has it", "nothing, unless this stays"
+        return "fenced", waits(name, report.stalled or "another worker has it", "nothing, unless this stays")
     state = _KNOWN.get(report.state, "stalled")
-    cause, _, action = report.stalled.rpartition(": ")
-    if cause:
-        return "stalled", cause, action
-    # Without an action for the operator, a start that takes long is no problem.
-    return ("stalled" if report.stalled and state == "running" else state), report.stalled, ""
+    if not report.stalled:
+        return state, None
+    if state == "starting" and not report.action:  # a start that takes long is no problem
+        return state, Finding(name, "ok", report.stalled, waits=True)
+    found = Finding(name, "warning", report.stalled, report.action, waits=report.waits)
+    return ("refused" if state == "refused" else "stalled"), found
 
 
 def collect(pipeline: Pipeline[Any]) -> PipelineStatus:

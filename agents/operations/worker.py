@@ -9,7 +9,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka import profiles
 from susurrus.agents.operations import compiled
 from susurrus.agents.operations.metrics import registry_of
-from susurrus.agents.operations.probe import wait_until_fit
+from susurrus.agents.operations.probe import wait_until_ready
 from susurrus.agents.operations.web import LOOPBACK, Pages, WebServer
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.faust.worker import build_app, run
@@ -48,9 +48,9 @@ def run_worker(
         app, supervisor = build_app(pipeline)
     web = _web_server(settings, supervisor)
     try:
-        fit = wait_until_fit(pipeline, supervisor.wait_for)
-        host.raise_file_limit(fit.partitions, stages=stages, brokers=fit.brokers)
-        check_threads(fit.partitions, stages=stages, brokers=fit.brokers)
+        found = wait_until_ready(pipeline, supervisor.wait_for)
+        host.raise_file_limit(found.partitions, stages=stages, brokers=found.brokers)
+        check_threads(found.partitions, stages=stages, brokers=found.brokers)
         supervisor.admit()
         if ready is not None:
             ready(supervisor)

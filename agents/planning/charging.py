@@ -105,5 +105,6 @@ class ChargingAccount:
             )
             raise BudgetExhausted(
                 f"budget: epsilon={total.epsilon:g}, delta={total.delta:g} has no room for this run, which costs "
-                f"epsilon={guarantee.epsilon:g}; {what}: ask for a smaller --epsilon, or raise [budget] in the open"
+                f"epsilon={guarantee.epsilon:g}; {what}",
+                "ask for a smaller --epsilon, or raise [budget] in the open",
             ) from None

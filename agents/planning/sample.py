@@ -155,7 +155,7 @@ def read_slice(
                 payloads = [record.value() for record in records]
                 columns = decoder.decode(computation.applied(form.read(payloads, lambda row: True)))
                 if len(columns) < len(records):
-                    raise SusurrusError(form.waits or "a schema is not known yet; try again")
+                    raise SusurrusError(str(form.waits or "a schema is not known yet; try again"))
                 found.add(columns, _stamps(records), settings.clock.chosen.stamped_otherwise(_types(records)))
                 progress(min(found.read, chosen.records), chosen.records)
         finally:

@@ -138,7 +138,8 @@ class Changelog:
         if begins > end:
             raise Refusal(
                 f"{self._place} ends at offset={end}, but the epoch begins at offset={begins}, so the changelog was "
-                f"truncated: {way_out}"
+                "truncated",
+                way_out,
             )
         start = max(low, begins)
         if state is not None and (
@@ -148,8 +149,9 @@ class Changelog:
             state = None
         if state is not None and state.changelog_next > end:
             raise Refusal(
-                f"{self._place} ends at offset={end}, but the local state has seen offset={state.changelog_next}, so the "
-                f"changelog was truncated: {way_out}"
+                f"{self._place} ends at offset={end}, but the local state has seen offset={state.changelog_next}, "
+                "so the changelog was truncated",
+                way_out,
             )
         assembler = codec.Assembler()
         from_start, first = state is None, start
@@ -164,17 +166,24 @@ class Changelog:
                     try:
                         record = assembler.feed(message.value() or b"")
                     except MalformedRecord as error:
-                        raise Refusal(f"{self._place} offset={offset} is no commit ({error}): {way_out}") from error
+                        raise Refusal(
+                            f"{self._place} offset={offset} is no commit ({error})",
+                            way_out,
+                        ) from error
                     if record is not None:
                         state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
-            raise Refusal(f"{self._place} ends with a commit that lacks chunks: {way_out}")
+            raise Refusal(
+                f"{self._place} ends with a commit that lacks chunks",
+                way_out,
+            )
         self.purge_before = max(state.refresh.purge_before if state is not None else -1, self._begins)
         needed = max(0, self.purge_before)
         if from_start and state is not None and low > needed:
             raise Refusal(
-                f"{self._place} starts at offset={low}, but the state begins at offset={needed}, so part of the changelog was "
-                f"deleted: {way_out}"
+                f"{self._place} starts at offset={low}, but the state begins at offset={needed}, so part of the "
+                "changelog was deleted",
+                way_out,
             )
         return state
 
@@ -183,7 +192,10 @@ class Changelog:
     ) -> State:
         facts = _decode_facts(record.meta)
         if facts.epoch != epoch:
-            raise Refusal(f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}: {way_out}")
+            raise Refusal(
+                f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}",
+                way_out,
+            )
         state = State(
             epoch=epoch,
             changelog_id=self._id,

@@ -6,6 +6,7 @@ interval is closed when the stage has read up to there. So no record is late bec
 
 from dataclasses import dataclass
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.kafka.offset import Offset
 from susurrus.mechanisms.calendar import Interval
 
@@ -38,12 +39,13 @@ class Cuts:
             closed = max(closed, self.ahead.pop(0).interval)
         return closed
 
-    def stall(self, position: Offset) -> str | None:
-        """What holds the source back."""
+    def stall(self, position: Offset, place: str) -> Finding | None:
+        """What holds the source back. place: topic and partition."""
         for cut in self.ahead[:1]:  # a copy: the task's thread goes on meanwhile
-            return (
-                f"read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}; a producer's transaction is "
-                "open there, or there is much to read: if it stays, end the transaction (kafka-transactions.sh find-hanging, then "
-                "abort)"
+            return waits(
+                "input",
+                f"{place}, read up to offset={position}; interval={cut.interval} closes at offset={cut.offset}; a producer's "
+                "transaction is open there, or there is much to read",
+                "if it stays, end the transaction (kafka-transactions.sh find-hanging, then abort)",
             )
         return None

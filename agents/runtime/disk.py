@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.runtime.store import release_abandoned, usable
 from susurrus.mechanisms.errors import StoreUnusable
 
@@ -35,12 +36,12 @@ class Disk:
     """The disk of one worker's stores. directory: the worker's own. gives_up: called once, with the reason, when it stays unusable.
     silence: seconds after which a look that has not come back is a trouble, too."""
 
-    def __init__(self, directory: Path, *, gives_up: Callable[[str], None], silence: float) -> None:
+    def __init__(self, directory: Path, *, gives_up: Callable[[Finding], None], silence: float) -> None:
         self._directory = directory
         self._gives_up = gives_up
         self._silence = silence
         self._lock = threading.Lock()
-        self._failure = ""
+        self._failure: Finding | None = None
         self._since: float | None = None
         """Monotonic time of the first look of a series that failed."""
         self._given_up = False
@@ -48,15 +49,16 @@ class Disk:
         """Monotonic time at which the look that is under way began."""
 
     @property
-    def trouble(self) -> str:
-        """What is wrong with the disk, as of the last look; empty if nothing is."""
+    def trouble(self) -> Finding | None:
+        """What is wrong with the disk, as of the last look."""
         return self._failure
 
-    def unhealthy(self) -> str:
+    def unhealthy(self) -> Finding | None:
         """The same; or that the disk does not come back from a look. Never waits for it."""
         began = self._began
         if not self._failure and began is not None and (silent := time.monotonic() - began) > self._silence:
-            return f"path={self._directory}: the disk has not answered for {silent:.0f} s: look at that disk"
+            text = f"path={self._directory}: the disk has not answered for {silent:.0f} s"
+            return Finding("disk", "failure", text, "look at that disk")
         return self._failure
 
     def watch(self, stopping: threading.Event) -> None:
@@ -64,7 +66,7 @@ class Disk:
         while not stopping.wait(_LOOK_AGAIN_SECONDS if self._failure else _LOOK_SECONDS):
             self.look()
 
-    def look(self) -> str:
+    def look(self) -> Finding | None:
         """Look now, and say what is wrong. Any thread may ask; those that ask during a look wait for it and look once more."""
         with self._lock:
             self._began = time.monotonic()
@@ -88,7 +90,7 @@ class Disk:
         if self._since is None:
             self._since = now
             log.warning("%s; all partitions of this worker wait for it", str(unusable))
-        self._failure = str(unusable)
+        self._failure = disk_finding(unusable)
         if now - self._since >= PATIENCE_SECONDS and not self._given_up:
             self._given_up = True
             self._gives_up(self._failure)
@@ -96,8 +98,13 @@ class Disk:
     def _succeeded(self) -> None:
         if self._since is not None:
             log.info("the disk of %s can be written again", self._directory)
-        self._failure, self._since = "", None
+        self._failure, self._since = None, None
         release_abandoned()
+
+
+def disk_finding(unusable: StoreUnusable) -> Finding:
+    """What is wrong with a disk. It may pass: an operator makes room, a volume comes back."""
+    return Finding("disk", "failure", unusable.text, unusable.action, waits=True)
 
 
 def _write(directory: Path) -> None:

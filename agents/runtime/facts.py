@@ -53,24 +53,6 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One cause of an empty or thin result.
-
-    cause: a stable name. what: a sentence. number: of what the sentence counts, mostly records. share: of all records that there
-    are, as far as they are known, the part that the cause keeps out of the result, 0 to 1. why: what lies behind it. action: what
-    to do. lines: to copy, in a file of settings or in a shell.
-    """
-
-    cause: str
-    what: str
-    number: int | None
-    share: float
-    why: str
-    action: str
-    lines: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewestRelease:
     """What readers see. interval: the last one that all partitions have published. trigger, of_triggers: of its window.
     rows: of all partitions."""

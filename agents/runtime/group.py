@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.runtime.batch import Batch, InputPartition
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.task import PartitionTask
@@ -67,7 +68,7 @@ class Group:
         task = self._tasks.get(place)
         return math.inf if task is None else task.accepts_input_at
 
-    def on_trouble(self, place: InputPartition, reason: str) -> None:
+    def on_trouble(self, place: InputPartition, reason: Finding) -> None:
         """Tell the partition's task why the partition cannot be read at the moment."""
         if (task := self._tasks.get(place)) is not None:
             task.cannot_read(reason)

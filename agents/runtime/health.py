@@ -5,6 +5,7 @@ Any thread may ask. Nothing here takes a lock, so that it also answers while som
 
 import threading
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.group import Group
 
@@ -21,15 +22,15 @@ class Health:
         self._stopping = stopping
         self.gave_up = ""
         """Why this worker ends without a signal; empty if it does not."""
-        self.waits_for = ""
-        """What the worker waits for before it joins the group (agents/operations/probe.py); empty if nothing."""
+        self.waits_for: Finding | None = None
+        """What the worker waits for before it joins the group (agents/operations/probe.py)."""
 
     def unhealthy(self) -> str | None:
         """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""
         if self.gave_up:
             return self.gave_up
         if trouble := self._disk.unhealthy():
-            return trouble
+            return str(trouble)
         for task in self._group.tasks.values():
             if task.disk_trouble:
                 return f"{task.name}: {task.disk_trouble}"
@@ -48,7 +49,7 @@ class Health:
     def unready(self) -> str | None:
         """What this worker still has to do before it is ready, or None. A rolling upgrade waits for it."""
         if self.waits_for:
-            return self.waits_for
+            return str(self.waits_for)
         if self._group.generation < 0:
             return "waiting for the consumer group"
         starting = [task.name for task in self._group.tasks.values() if task.state == "starting"]

@@ -76,7 +76,7 @@ class Housekeeping:
         now = int(time.time() * 1000)
         records = []
         for place, task in sorted(self._group.tasks.items()):
-            facts = task.report()
+            facts, stall = task.report(), task.stall()
             status = Status(
                 stage=task.stage_name,
                 partition=place.partition,
@@ -85,7 +85,9 @@ class Housekeeping:
                 position=facts["position"],
                 next=facts["next"],
                 interval=facts.get("interval"),
-                stalled=task.stall() or "",
+                stalled=stall.text if stall else "",
+                action=stall.action if stall else "",
+                waits=stall is not None and stall.waits,
                 counters=facts["counters"],
             )
             if everything or self._reported.get(place) != status:

@@ -38,11 +38,15 @@ def check_raw(settings: Settings, clients: Clients) -> None:
     found = clients.settings_of(topic)
     if "compact" in found.get("cleanup.policy", ""):
         raise Refusal(
-            f"topic={topic} has cleanup.policy=compact, so one user's record can delete another's, and no bound on one user's "
-            "influence holds: feed the pipeline from a topic with cleanup.policy=delete"
+            f"topic={topic} has cleanup.policy=compact, so one user's record can delete another's, and no bound on "
+            "one user's influence holds",
+            "feed the pipeline from a topic with cleanup.policy=delete",
         )
     for what, advice in settings.raw_topic_problems(found):
-        raise Refusal(f"topic={topic} has {what}, so no epoch has begun and nothing is charged: {advice}")
+        raise Refusal(
+            f"topic={topic} has {what}, so no epoch has begun and nothing is charged",
+            advice,
+        )
 
 
 def check_start(
@@ -52,7 +56,10 @@ def check_start(
     deleted. now: ms; None for the clock's. first_window: its start in ms; None for that of the settings."""
     check_raw(settings, clients)
     for what, advice in settings.start_problems(int(time.time() * 1000) if now is None else now, first_window):
-        raise Refusal(f"{what}, so no epoch has begun and nothing is charged: {advice}")
+        raise Refusal(
+            f"{what}, so no epoch has begun and nothing is charged",
+            advice,
+        )
     if not settings.reads_raw or settings.clock.until is None:  # live: old records go, and new ones come
         return
     topic = settings.input.topic
@@ -67,9 +74,10 @@ def check_start(
         return
     if all(low == end for low, end in marks):
         raise Refusal(
-            f"topic={topic} holds no record of the archive: there were some, up to offset={max(end for _, end in marks)}, and they "
-            "are deleted, by the topic's retention or by hand; so no epoch has begun and nothing is charged: write the archive "
-            "again, to a topic with retention.ms=-1"
+            f"topic={topic} holds no record of the archive: there were some, up to "
+            f"offset={max(end for _, end in marks)}, and they are deleted, by the topic's retention or by hand; so "
+            "no epoch has begun and nothing is charged",
+            "write the archive again, to a topic with retention.ms=-1",
         )
     if gone := [partition for partition, (low, _) in enumerate(marks) if low]:
         log.warning(

@@ -40,18 +40,20 @@ class InputLog:
         topic, partition, ledger = self.topic, self.partition, self.services.ledger
         if topic_id != self.topic_id:
             raise Refusal(
-                f"topic={topic} was recreated (topic_id={self.topic_id}, the changelog knows {topic_id}): "
-                f"restore the old topic as it was, or {ledger.way_out}"
+                f"topic={topic} was recreated (topic_id={self.topic_id}, the changelog knows {topic_id})",
+                f"restore the old topic as it was, or {ledger.way_out}",
             )
         start, end = self.services.clients.watermarks(topic, partition)
         self.end = end
         if position < start:
             raise Refusal(
-                f"topic={topic} partition={partition} starts at offset={start}, but position={position} is "
-                f"still to be read, since retention ate unread records: raise its retention, and {ledger.way_out}"
+                f"topic={topic} partition={partition} starts at offset={start}, but position={position} is still to "
+                "be read, since retention ate unread records",
+                f"raise its retention, and {ledger.way_out}",
             )
         if position > end:
             raise Refusal(
-                f"topic={topic} partition={partition} ends at offset={end} before position={position}, so "
-                f"the log was truncated: restore it as it was at the last commit, or {ledger.way_out}"
+                f"topic={topic} partition={partition} ends at offset={end} before position={position}, so the log "
+                "was truncated",
+                f"restore it as it was at the last commit, or {ledger.way_out}",
             )

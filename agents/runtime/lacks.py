@@ -25,8 +25,9 @@ def lack(error: BaseException | KafkaError, services: Services, task: str) -> Re
     """What the task lacks, or None where the error is of another kind. Raises KafkaException where Kafka does not answer."""
     if _has_no_means(error):
         return RetryableRefusal(
-            f"task={task}: the machine gives this worker no more threads or memory for its Kafka clients: raise ulimit -u, "
-            "pids.max of its control group or its memory, or start more workers; `susurrus preflight` says what is needed"
+            f"task={task}: the machine gives this worker no more threads or memory for its Kafka clients",
+            "raise ulimit -u, pids.max of its control group or its memory, or start more workers; `susurrus "
+            "preflight` says what is needed",
         )
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         error = error.args[0]
@@ -37,17 +38,18 @@ def lack(error: BaseException | KafkaError, services: Services, task: str) -> Re
         case KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return RetryableRefusal(
                 f"transactional.id={application}-{task}: Kafka's user lacks Write or Describe, so nothing can be "
-                f"committed: grant both on the transactional ids that begin with {application}- ({_ACCESS})"
+                "committed",
+                f"grant both on the transactional ids that begin with {application}- ({_ACCESS})",
             )
         case KafkaError.GROUP_AUTHORIZATION_FAILED:
             return RetryableRefusal(
-                f"group={application}: Kafka's user lacks Read, so it cannot get partitions or commit "
-                f"positions: grant Read and Describe on this group ({_ACCESS})"
+                f"group={application}: Kafka's user lacks Read, so it cannot get partitions or commit positions",
+                f"grant Read and Describe on this group ({_ACCESS})",
             )
         case KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             return RetryableRefusal(
-                "cluster: Kafka's user lacks IdempotentWrite, so a record might be written twice: grant it, or Write "
-                f"on the topics that begin with {application}. ({_ACCESS})"
+                "cluster: Kafka's user lacks IdempotentWrite, so a record might be written twice",
+                f"grant it, or Write on the topics that begin with {application}. ({_ACCESS})",
             )
     if services.clients.embedded or error.code() in NO_ANSWER:
         return None
@@ -104,8 +106,12 @@ def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
         lacking.setdefault(right, []).append(topic)
     raw = settings.input.topic if settings.reads_raw else None
     if raw in missing:
-        yield RetryableRefusal(no_raw_topic(settings))
+        found = no_raw_topic(settings)
+        yield RetryableRefusal(found.text, found.action)
     elif missing:
         yield no_topic(*missing)
     for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
-        yield RetryableRefusal(f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}: grant it ({_ACCESS})")
+        yield RetryableRefusal(
+            f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}",
+            f"grant it ({_ACCESS})",
+        )

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.transactional import TransactionalProducer
@@ -104,7 +105,8 @@ class Ledger:
                     record = codec.decode(key, value)
                 except MalformedRecord as error:
                     raise Refusal(
-                        f"topic={self.topic} offset={offset}: {error}; find out who else writes to it"
+                        f"topic={self.topic} offset={offset}: {error}",
+                        "find out who else writes to it",
                     ) from error
                 with self._lock:
                     if record is None:
@@ -122,7 +124,10 @@ class Ledger:
         """The epoch in force. A task must join first."""
         record = self._get("epoch")
         if not isinstance(record, codec.Epoch):
-            raise RetryableRefusal(f"topic={self.topic} holds no epoch: start the initializer, {self.initializer}")
+            raise RetryableRefusal(
+                f"topic={self.topic} holds no epoch",
+                f"start the initializer, {self.initializer}",
+            )
         return record.epoch
 
     @property
@@ -142,8 +147,8 @@ class Ledger:
         record = self._get("start")
         if not isinstance(record, codec.Start):
             raise Refusal(
-                f"topic={self.topic} holds an epoch but no start: restore the ledger topic as it was at the last commit, or "
-                f"{self.way_out}"
+                f"topic={self.topic} holds an epoch but no start",
+                f"restore the ledger topic as it was at the last commit, or {self.way_out}",
             )
         return record
 
@@ -222,8 +227,9 @@ class Ledger:
             if self._get("epoch") is None:
                 if shown:
                     raise Refusal(
-                        f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from before the "
-                        f"beginning: restore the internal topics as they were at the last commit, or {self.way_out}"
+                        f"{shown}, but topic={self.topic} is empty, so the ledger was lost, or is a copy from "
+                        "before the beginning",
+                        f"restore the internal topics as they were at the last commit, or {self.way_out}",
                     )
                 self._initialize(producer)
                 self.refresh()
@@ -236,7 +242,8 @@ class Ledger:
         self._joined = self._joined or self.epoch
         if self.epoch != self._joined:
             raise Refusal(
-                f"epoch={self.epoch_number} has begun while this worker was away, and it still has the epoch before: restart it"
+                f"epoch={self.epoch_number} has begun while this worker was away, and it still has the epoch before",
+                "restart it",
             )
         if self.epoch_number == 1 and self.start.origin != str(self._settings.start.from_):
             log.warning("start.from is ignored: this pipeline began at %s, once and for all", self.start.origin)
@@ -247,13 +254,14 @@ class Ledger:
         if config is None or config.digest != self._digest:
             changed = codec.changed_fields(config, self._settings.published_fields(), self._settings.digest_of_default)
             raise Refusal(
-                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'}): {CHANGE_BACK}"
+                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'})",
+                CHANGE_BACK,
             )
         if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
             # Other noise over the same data is a second release of it, and bound would not recognize a user's keys.
             raise Refusal(
-                "the secret differs from the one that the epoch began with: give every worker the old secret back "
-                f"(privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}"
+                "the secret differs from the one that the epoch began with",
+                f"give every worker the old secret back (privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}",
             )
 
     def _initialize(self, producer: TransactionalProducer) -> None:
@@ -281,8 +289,8 @@ class Ledger:
         """A partition that has committed before must find its changelog: an empty one is a loss, not a beginning."""
         if not has_state and self._get(f"started/{stage}/{partition}") is not None:
             raise Refusal(
-                f"stage={stage} partition={partition} has committed before, but its changelog is empty: restore the changelog "
-                f"topic as it was at the last commit, or {self.way_out}"
+                f"stage={stage} partition={partition} has committed before, but its changelog is empty",
+                f"restore the changelog topic as it was at the last commit, or {self.way_out}",
             )
 
     def started(self, stage: str, partition: int) -> Output:
@@ -307,12 +315,16 @@ class Ledger:
 
     # ---- refusals and status -----------------------------------------------------------------------------------------
 
-    def refuse(self, stage: str, partition: int, reason: str) -> None:
+    def refuse(self, stage: str, partition: int, refusal: Finding) -> None:
         """Record why a partition does not go on."""
-        cause, _, action = reason.rpartition(": ")
         self.publish(
             codec.RefusalRecord(
-                stage=stage, partition=partition, cause=cause or reason, action=action, at=int(time.time() * 1000)
+                stage=stage,
+                partition=partition,
+                cause=refusal.text,
+                action=refusal.action,
+                waits=refusal.waits,
+                at=int(time.time() * 1000),
             )
         )
 

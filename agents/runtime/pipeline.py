@@ -15,12 +15,13 @@ from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import TopicCheck, check_topics
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
-from susurrus.agents.runtime.facts import Facts, Finding, NewestRelease, Outcome
+from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
@@ -203,8 +204,9 @@ class Pipeline(ABC, Generic[S]):
     def new_beginning(self, first_window: FirstWindow, origin: Origin | None) -> NewBeginning:
         """Where a new epoch begins. Raises Refusal for a kind without windows that are charged."""
         raise Refusal(
-            f'pipeline.kind="{self.settings.kind}": its promise is not about windows, so there are no epochs that are charged: '
-            f"{self.way_out}"
+            f'pipeline.kind="{self.settings.kind}": its promise is not about windows, so there are no epochs that '
+            "are charged",
+            f"{self.way_out}",
         )
 
     def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:

@@ -100,14 +100,15 @@ class Reading:
             stage.take(batch)
         except UnreadableBatch as error:
             raise RetryableRefusal(
-                f"{place} offset={error.offset}: the record batch that begins here passes its checksum but cannot be read "
-                f"({error.what}): let another replica lead the partition, and find the producer that writes such batches; the "
-                f"task tries again by itself. If the batch stays as it is, {way_out}"
+                f"{place} offset={error.offset}: the record batch that begins here passes its checksum but cannot "
+                f"be read ({error.what})",
+                "let another replica lead the partition, and find the producer that writes such batches; the task "
+                f"tries again by itself. If the batch stays as it is, {way_out}",
             ) from error
         except MalformedRecord as error:
             raise Refusal(
-                f"{place} offsets {batch.start} to {batch.end - 1}: {error}; this topic is ours alone: find out who else writes to "
-                f"it, and {way_out}"
+                f"{place} offsets {batch.start} to {batch.end - 1}: {error}; this topic is ours alone",
+                f"find out who else writes to it, and {way_out}",
             ) from error
 
     def _read_from_next(self) -> None:

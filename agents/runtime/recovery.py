@@ -19,8 +19,9 @@ from typing import Literal
 
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.logs import describe
-from susurrus.agents.runtime.disk import PATIENCE_SECONDS
+from susurrus.agents.runtime.disk import PATIENCE_SECONDS, disk_finding
 from susurrus.agents.runtime.lacks import lack
 from susurrus.agents.runtime.stage import MorePublic, NotYet
 from susurrus.agents.runtime.store import is_corrupt
@@ -50,12 +51,12 @@ class Recovery:
     life: Life
     phase: State = field(default="starting", init=False)
     """The state of the thread; ``state`` is what status shows."""
-    refusal: str = field(default="", init=False)
+    refusal: Finding | None = field(default=None, init=False)
     """Why the task refused, until it really runs again."""
-    disk_trouble: str = field(default="", init=False)
+    disk_trouble: Finding | None = field(default=None, init=False)
     """What is wrong with the local disk, until the store could be opened and the task runs."""
-    _reason: str = field(default="", init=False)
-    _trouble: str = field(default="", init=False)
+    _reason: Finding | None = field(default=None, init=False)
+    _trouble: Finding | None = field(default=None, init=False)
     """Why the last attempt to start or to run failed."""
     _refused_times: int = field(default=0, init=False)
     _runs_since: float = field(default=0.0, init=False)
@@ -69,13 +70,13 @@ class Recovery:
         """The state that status shows: a refused task stays refused until it really runs again, even while it retries."""
         return "refused" if self.refusal and self.phase in ("starting", "running") else self.phase
 
-    def stall(self) -> str | None:
+    def stall(self) -> Finding | None:
         """Why a task that is not running makes no progress, or None."""
         if self.state == "refused":
             return self.refusal or self._reason
         if self.state == "starting":
-            return self._trouble or self._reason or None  # of the last attempt, not the step of this one
-        return self._reason or None
+            return self._trouble or self._reason  # of the last attempt, not the step of this one
+        return self._reason
 
     def take_after(self, before: "Recovery") -> None:
         """The worker's previous task of this partition was refused, so this one counts as refused until it really runs."""
@@ -85,12 +86,12 @@ class Recovery:
 
     def starts(self, step: str) -> None:
         """The task has begun a step of its start."""
-        self._set("starting", step)
+        self._set("starting", Finding(self.context.name, "ok", step, waits=True))
 
     def runs(self) -> None:
         """The start has succeeded."""
-        self._set("running", "")
-        self._trouble = self.disk_trouble = ""
+        self._set("running", None)
+        self._trouble = self.disk_trouble = None
         self._public = None
         self._runs_since = time.monotonic()
         if not self.refusal:
@@ -135,12 +136,14 @@ class Recovery:
         if isinstance(error, MorePublic):
             before, self._public = self._public, error.evidence
             if error.evidence == before:
-                return self._refused(Refusal(error.refusal), close)
+                return self._refused(error.refusal, close)
         if isinstance(error, NotYet):
             log.warning("%s waits: %s", self.context.name, str(error))
-            return self._start_again(str(error), close)
+            return self._start_again(waits(self.context.name, error.text, error.action), close)
         if isinstance(error, Fenced):
-            self._set("fenced", "another owner has this partition")
+            self._set(
+                "fenced", waits(self.context.name, "another owner has this partition", "nothing, unless this stays")
+            )
             log.info("%s: another worker has taken this partition over", self.context.name)
             return False
         if self.life.stopping.is_set():
@@ -154,7 +157,11 @@ class Recovery:
         place = describe(error)
         log.warning("%s starts again after %s", self.context.name, place)
         return self._start_again(
-            f"starting again after {place}: look at the worker's log and the brokers if this stays",
+            waits(
+                self.context.name,
+                f"starting again after {place}",
+                "look at the worker's log and the brokers if this stays",
+            ),
             close,
             wipe=is_corrupt(error),
         )
@@ -167,8 +174,8 @@ class Recovery:
             return None  # Kafka does not answer that either
 
     def _refused(self, refusal: Refusal | PrivacyError, close: Close) -> bool:
-        self.refusal = str(refusal)
-        log.error("%s refuses: %s", self.context.name, self.refusal)
+        self.refusal = Finding.of(refusal, self.context.name)
+        log.error("%s refuses: %s", self.context.name, str(refusal))
         self._record_refusal()
         if not refusal.retryable:
             self._set("refused", self.refusal)
@@ -177,7 +184,7 @@ class Recovery:
         self._refused_times = min(self._refused_times + 1, 10)
         return self._start_again(self.refusal, close, pause)
 
-    def disk_stays_unusable(self, trouble: str) -> None:
+    def disk_stays_unusable(self, trouble: Finding) -> None:
         """Called by another thread when the worker gives up: the partition is refused with the others until it is taken over."""
         self.refusal = self.disk_trouble = trouble
         self._record_refusal()
@@ -193,18 +200,18 @@ class Recovery:
         first, last = self._disk_failures
         first = now if now - last > _DISK_SERIES_SECONDS else first
         self._disk_failures = (first, now)
-        self.disk_trouble = str(unusable)
-        log.warning("%s: %s", self.context.name, self.disk_trouble)
+        self.disk_trouble = disk_finding(unusable)
+        log.warning("%s: %s", self.context.name, str(unusable))
         if now - first < PATIENCE_SECONDS:
             return self._start_again(self.disk_trouble, close)
         self.refusal = self.disk_trouble
         self._set("refused", self.refusal)
         close(False)
         self._record_refusal()
-        self.context.give_up(f"{self.context.name}: {self.refusal}")
+        self.context.give_up(f"{self.context.name}: {unusable}")
         return False
 
-    def _start_again(self, trouble: str, close: Close, seconds: float | None = None, *, wipe: bool = False) -> bool:
+    def _start_again(self, trouble: Finding, close: Close, seconds: float | None = None, *, wipe: bool = False) -> bool:
         self._trouble = trouble
         self._set("starting", trouble)
         close(wipe)
@@ -214,12 +221,13 @@ class Recovery:
     def _record_refusal(self) -> None:
         with contextlib.suppress(KafkaException, BufferError):  # it stays refused where that cannot be written, too
             context = self.context
-            context.services.ledger.refuse(context.spec.name, context.partition, self.refusal)
+            if self.refusal is not None:
+                context.services.ledger.refuse(context.spec.name, context.partition, self.refusal)
 
     def _withdraw_refusal(self) -> None:
-        self.refusal, self._refused_times = "", 0
+        self.refusal, self._refused_times = None, 0
         self.context.services.ledger.clear_refusal(self.context.spec.name, self.context.partition)
 
-    def _set(self, phase: State, reason: str) -> None:
+    def _set(self, phase: State, reason: Finding | None) -> None:
         self._reason = reason
         self.phase = phase

@@ -8,27 +8,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.errors import Refusal, SusurrusError
 
 
-class NotYet(Exception):
+class NotYet(SusurrusError):
     """Something this partition needs is not there yet; the task tries again. The text says what is waited for."""
+
+    retryable = True
 
 
 class MorePublic(NotYet):
     """More is public than the state knows. The first time, another owner may have published it since the state was read.
 
     A task that starts again fences that owner and reads the state again. If the next start finds the same ``evidence``, the state
-    is an older copy, and the task refuses with the text ``refusal``.
+    is an older copy, and the task refuses with ``refusal``.
     """
 
-    def __init__(self, waits: str, *, evidence: object, refusal: str) -> None:
+    def __init__(self, waits: str, *, evidence: object, refusal: Refusal) -> None:
         super().__init__(waits)
         self.evidence, self.refusal = evidence, refusal
 
@@ -85,8 +88,8 @@ class Stage(ABC):
     def committed(self, commit: Commit) -> None:
         """Called after a commit is durable and written to the store."""
 
-    def stall(self, now: int) -> str | None:
-        """Why nothing moves, for the operator; None while all is well. Names partitions and triggers, never users or keys."""
+    def stall(self, now: int) -> Finding | None:
+        """Why nothing moves; None while all is well. Names partitions and triggers, never users or keys."""
         return None
 
     def report(self) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def pinned_start(services: Services, partition: int) -> Offset:
     ledger, topic = services.ledger, services.settings.input.topic
     if services.clients.topic_id(topic) != ledger.start.topic_id:
         raise Refusal(
-            f"topic={topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id}): restore it, or "
-            f"{ledger.way_out}"
+            f"topic={topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id})",
+            f"restore it, or {ledger.way_out}",
         )
     return Offset(ledger.start.offsets.get(partition, 0))

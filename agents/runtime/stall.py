@@ -1,7 +1,8 @@
-"""What holds a running task back, in words for an operator: one cause at a time, the one to fix first."""
+"""What holds a running task back: one cause at a time, the one to fix first."""
 
 import time
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.runtime.stage import Stage
 
 MANY_ABORTS = 5
@@ -18,8 +19,8 @@ class StallReport:
     def __init__(self) -> None:
         self._aborts = 0
         self._abort_cause = ""
-        self._unreadable = ("", 0.0)
-        self._waits: tuple[str | None, float] = (None, 0.0)
+        self._unreadable: tuple[Finding | None, float] = (None, 0.0)
+        self._waits: tuple[Finding | None, float] = (None, 0.0)
 
     def aborted(self, cause: str) -> int:
         """A transaction was aborted; how many there were in a row."""
@@ -31,20 +32,21 @@ class StallReport:
         """A transaction was committed."""
         self._aborts = 0
 
-    def cannot_read(self, reason: str) -> None:
+    def cannot_read(self, reason: Finding) -> None:
         """Why no batches come; forgotten when one comes, or when it is not noted again."""
         self._unreadable = (reason, time.monotonic())
 
     def fed(self) -> None:
         """A batch has come."""
-        self._unreadable = ("", 0.0)
+        self._unreadable = (None, 0.0)
 
-    def of(self, stage: Stage) -> str | None:
+    def of(self, stage: Stage) -> Finding | None:
         """What holds a running stage back, or None."""
         if self._aborts >= MANY_ABORTS:
-            return (
-                f"the last {self._aborts} transactions were aborted ({self._abort_cause}): compare the limits of the topics it "
-                "writes (`susurrus topics check`), and look at the brokers"
+            return waits(
+                "transactions",
+                f"the last {self._aborts} transactions were aborted ({self._abort_cause})",
+                "compare the limits of the topics it writes (`susurrus topics check`), and look at the brokers",
             )
         now = time.monotonic()
         unreadable, noted_at = self._unreadable

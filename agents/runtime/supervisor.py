@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.disk import Disk, take_directory
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, ENDING, FAILED, MISCONFIGURED
@@ -100,8 +101,8 @@ class Supervisor:
 
     # ---- the beginning -----------------------------------------------------------------------------------------------
 
-    def wait_for(self, what: str) -> None:
-        """What the worker still waits for before it is ready; empty if nothing (agents/operations/probe.py)."""
+    def wait_for(self, what: Finding | None) -> None:
+        """What the worker still waits for before it is ready (agents/operations/probe.py)."""
         self.health.waits_for = what
 
     def admit(self) -> None:
@@ -126,9 +127,9 @@ class Supervisor:
         """Called by a task that cannot use the local disk: the worker ends, so that others get all of its partitions."""
         self._end(DISK_UNUSABLE, reason, why="so that others take over; ")
 
-    def _disk_stays_unusable(self, reason: str) -> None:
+    def _disk_stays_unusable(self, reason: Finding) -> None:
         """Called by a look at the disk: all partitions leave together, and the status says why until others have them."""
-        self.give_up(reason)
+        self.give_up(str(reason))
         for task in self.group.tasks.values():
             task.recovery.disk_stays_unusable(reason)
 

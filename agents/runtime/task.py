@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime import changelog
@@ -67,8 +68,8 @@ class PartitionTask(threading.Thread):
         return self.recovery.phase == "running"
 
     @property
-    def disk_trouble(self) -> str:
-        """What is wrong with the local disk; empty if nothing is."""
+    def disk_trouble(self) -> Finding | None:
+        """What is wrong with the local disk."""
         return self.recovery.disk_trouble
 
     @property
@@ -116,7 +117,7 @@ class PartitionTask(threading.Thread):
         self._stalls.fed()
         self._reading.inbox.offer(batch)
 
-    def cannot_read(self, reason: str) -> None:
+    def cannot_read(self, reason: Finding) -> None:
         """Why no batches come; forgotten when one comes, or when it is not called again."""
         self._stalls.cannot_read(reason)
 
@@ -150,7 +151,7 @@ class PartitionTask(threading.Thread):
         self._life.mark_alive()
         return not self._life.stopping.is_set()
 
-    def stall(self) -> str | None:
+    def stall(self) -> Finding | None:
         """Why the task makes no progress, or None. A running stage stalls if it has waited for a while."""
         stage = self._stage
         return self._stalls.of(stage) if stage is not None and self.state == "running" else self.recovery.stall()

@@ -14,6 +14,7 @@ nothing behind that: otherwise a successor would close intervals before it has r
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Output
 from susurrus.mechanisms.calendar import Interval
@@ -149,9 +150,10 @@ class Incoming:
         if raw is not None:
             if raw[0] <= last:
                 raise Refusal(
-                    f"{self._place} offset={offset}: source={source} brings raw offsets from {raw[0]} on, but has come up to "
-                    f"{last} before, so the changelog of route is an older copy, and records would count twice: restore it as it "
-                    f"was at the last commit, or {self._way_out}"
+                    f"{self._place} offset={offset}: source={source} brings raw offsets from {raw[0]} on, but has "
+                    f"come up to {last} before, so the changelog of route is an older copy, and records would count "
+                    "twice",
+                    f"restore it as it was at the last commit, or {self._way_out}",
                 )
             last = raw[1]
         self._came[source] = records + 1, last
@@ -164,8 +166,8 @@ class Incoming:
         """
         if tick.config_digest != self._digest:
             raise Refusal(
-                f"source={tick.source} closed interval={tick.interval} under another configuration: run every worker with the same "
-                "configuration"
+                f"source={tick.source} closed interval={tick.interval} under another configuration",
+                "run every worker with the same configuration",
             )
         self._compare(tick, offset)
         self.now.apply(tick)
@@ -178,21 +180,26 @@ class Incoming:
         found = f"{self._place} offset={offset}: source={tick.source} says records={tick.records}, and records={records} came"
         if records < tick.records:
             raise Refusal(
-                f"{found}, so Kafka has lost what it had acknowledged: restore the topic as it was, or {self._way_out}"
+                f"{found}, so Kafka has lost what it had acknowledged",
+                f"restore the topic as it was, or {self._way_out}",
             )
         raise Refusal(
-            f"{found}, so the source's changelog is an older copy, and its records would count twice: restore it as it was at the "
-            f"last commit, or {self._way_out}"
+            f"{found}, so the source's changelog is an older copy, and its records would count twice",
+            f"restore it as it was at the last commit, or {self._way_out}",
         )
 
-    def stall(self, closed: Interval, stage: str) -> str | None:
+    def stall(self, closed: Interval, stage: str) -> Finding | None:
         """Which sources hold the next interval back, where others are further. stage: what the sources are partitions of."""
         ticks = self.now.ticks
         sources = range(self.now.sources.number(Interval(closed + 1)))
         behind = [source for source in sources if ticks.get(source, closed) <= closed]
         if not behind or max(ticks.values(), default=closed) <= closed:
             return None
-        return f"interval={closed + 1} waits for {stage} {', '.join(map(str, behind[:8]))}: see what status says of {stage}"
+        return waits(
+            stage,
+            f"interval={closed + 1} waits for {stage} {', '.join(map(str, behind[:8]))}",
+            f"see what status says of {stage}",
+        )
 
     def claim(
         self, position: Offset, closed: Interval

@@ -171,6 +171,6 @@ class Transactions:
         )
         if largest > limit:
             raise Refusal(
-                f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes: lower input.max_key_bytes, or "
-                "report this as a bug"
+                f"topic={output.topic}: a record of {largest} bytes exceeds {limit} bytes",
+                "lower input.max_key_bytes, or report this as a bug",
             )

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from susurrus.agents.runtime.facts import Facts, Finding, records
+from susurrus.agents.finding import Finding
+from susurrus.agents.runtime.facts import Facts, records
 from susurrus.agents.stream.sections import StreamSection
 
 
@@ -10,8 +11,9 @@ def findings(section: StreamSection, facts: Facts) -> Iterator[Finding]:
     """What keeps streams empty, in any order. The numbers are exact, so they are for operators only."""
     for partition, reason in facts.held.get("stream", {}).items():
         yield Finding(
-            cause="partition",
-            what=f"The streams of stream {partition} are not released.",
+            subject="partition",
+            level="warning",
+            text=f"The streams of stream {partition} are not released.",
             number=None,
             share=facts.share(facts.unread or 0),
             why=f"{reason}.",
@@ -20,8 +22,10 @@ def findings(section: StreamSection, facts: Facts) -> Iterator[Finding]:
     kept, streams = facts.known("stream", "in", "-dead_letter"), facts.known("stream", "streams")
     if streams and facts.nothing_published:
         yield Finding(
-            cause="holdout",
-            what=f"No stream has had its holdout: {records(kept)} in {streams:,} stream{'' if streams == 1 else 's'} have come, "
+            subject="holdout",
+            level="warning",
+            waits=True,
+            text=f"No stream has had its holdout: {records(kept)} in {streams:,} stream{'' if streams == 1 else 's'} have come, "
             f"{kept / streams:,.0f} for each on average.",
             number=kept,
             share=facts.share(kept),

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from susurrus.agents.config import warnings
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
-from susurrus.agents.runtime.facts import Facts, Finding, Outcome
+from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
 from susurrus.agents.runtime.rows import Source, Start
 from susurrus.agents.stream.expected_errors import expected_errors

@@ -25,7 +25,7 @@ from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import MorePublic
-from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.topics import ledger as codec
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.wire.packing import Int32s, Int64s
@@ -162,9 +162,11 @@ class Replay:
         raise MorePublic(
             "more is public than the ledger knows; the ledger is read again",
             evidence=(known, row),
-            refusal=f"topic={self._topic} partition={self._partition} ends with a row that topic={ledger.topic} does not know, so "
-            "internal topics are an older copy, and the same noise would be published over other data: restore them as they were "
-            f"at the last commit, or {ledger.way_out}",
+            refusal=Refusal(
+                f"topic={self._topic} partition={self._partition} ends with a row that topic={ledger.topic} does not know, so "
+                "internal topics are an older copy, and the same noise would be published over other data",
+                f"restore them as they were at the last commit, or {ledger.way_out}",
+            ),
         )
 
     # ---- records -----------------------------------------------------------------------------------------------------
@@ -197,9 +199,10 @@ class Replay:
 
     def _mismatch(self, public: codec.PublishedPosition) -> ReplayMismatch:
         return ReplayMismatch(
-            f"stage=stream partition={self._partition} position={public.position}: what is public up to here was published from "
-            "different values, and the same noise must never cover two inputs: restore the raw topic and the internal topics as "
-            f"they were at the last commit, or {self._services.ledger.way_out}"
+            f"stage=stream partition={self._partition} position={public.position}: what is public up to here was "
+            "published from different values, and the same noise must never cover two inputs",
+            "restore the raw topic and the internal topics as they were at the last commit, or "
+            f"{self._services.ledger.way_out}",
         )
 
     # ---- commits -----------------------------------------------------------------------------------------------------

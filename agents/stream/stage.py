@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
@@ -223,6 +224,6 @@ class Stream(Stage):
             self._table = table_of(self._mechanism)
             self._names, self._rows = [], {}
 
-    def stall(self, now: int) -> str | None:
+    def stall(self, now: int) -> Finding | None:
         """The only thing that streams wait for is a record's schema."""
         return self._intake.waits

@@ -59,8 +59,8 @@ class PakState:
         version, position, theta, exact, base, count = _HEAD.unpack_from(data)
         if version != STATE_VERSION:
             raise Refusal(
-                f"stored state of a stream has version={version}, not {STATE_VERSION}: run the version of Susurrus that wrote it, "
-                "or start a new epoch (susurrus ledger new-epoch)"
+                f"stored state of a stream has version={version}, not {STATE_VERSION}",
+                "run the version of Susurrus that wrote it, or start a new epoch (susurrus ledger new-epoch)",
             )
         (variance,) = struct.unpack_from("<d", data, _HEAD.size)
         values = np.frombuffer(data, dtype="<i8", count=count, offset=_HEAD.size + 8).astype(np.int64)

@@ -127,8 +127,8 @@ class StreamState:
         """Return the state packed by ``pack``, without ``filter``; models: of its filter.  Raises Refusal for another version."""
         if data[0] != STATE_VERSION:
             raise Refusal(
-                f"stored state of a stream has version={data[0]}, not {STATE_VERSION}: run the version of Susurrus that wrote it, "
-                "or start a new epoch (susurrus ledger new-epoch)"
+                f"stored state of a stream has version={data[0]}, not {STATE_VERSION}",
+                "run the version of Susurrus that wrote it, or start a new epoch (susurrus ledger new-epoch)",
             )
         _, *numbers = _HEAD.unpack_from(data)
         state = cls(*numbers[:10])

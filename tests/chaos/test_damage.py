@@ -44,14 +44,14 @@ def test_a_damaged_batch_holds_up_its_partition_and_no_worker(
 
         def held_up() -> bool:
             damaged, *others = route()
-            return "CorruptRecordException" in damaged.reason and all(row.position == row.end for row in others)
+            return "CorruptRecordException" in str(damaged.finding) and all(row.position == row.end for row in others)
 
         wait_for(
             held_up,
             "one raw partition that says why it cannot be read, and two that are read to their end",
         )
         assert route()[0].state == "stalled"
-        assert route()[0].action.startswith("a record batch is damaged; look at the disk")
+        assert route()[0].finding.action.startswith("look at the disk of the partition's leader")
         assert 0 < route()[0].position < route()[0].end
         flip_a_byte(log, 0.6)
         pipeline.wait()

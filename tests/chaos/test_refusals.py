@@ -117,8 +117,8 @@ def test_retention_that_ate_unread_records_stops_that_partition_alone(kafka: Bro
         delete_records(kafka, raw, 0, 420)
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 0))
-        assert f"topic={raw} partition=0 starts at offset=420, but position=400 is still to be read" in row.reason
-        assert "run `susurrus ledger new-epoch`" in row.action
+        assert f"topic={raw} partition=0 starts at offset=420, but position=400 is still to be read" in str(row.finding)
+        assert "run `susurrus ledger new-epoch`" in row.finding.action
         wait_for(lambda: running(pipeline) == 5, "the others run on")
         assert set(refused(pipeline)) == {("route", 0)}
         code, text = command_line(pipeline)
@@ -137,7 +137,7 @@ def test_retention_that_ate_the_beginning_is_refused_too_and_nothing_is_publishe
         delete_records(kafka, raw, 0, 1)
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 0))
-        assert f"topic={raw} partition=0 starts at offset=1, but position=0 is still to be read" in row.reason
+        assert f"topic={raw} partition=0 starts at offset=1, but position=0 is still to be read" in str(row.finding)
         wait_for(lambda: row_of(pipeline, "route", 1).position == 400, "the other is read")
         assert kafka.read_all(pipeline.settings.topic("progress")) == []
 
@@ -155,13 +155,13 @@ def test_a_raw_topic_that_is_recreated_is_refused_while_running_and_after_a_rest
             kafka.create_topic(raw, 1, {"retention.ms": "-1"})
         produce(kafka, raw, visits(0, 500, first=2000))  # more than was there: positions alone would look right
         [row] = wait_until_refused(pipeline, ("route", 0))
-        assert f"topic={raw} was recreated" in row.reason
+        assert f"topic={raw} was recreated" in str(row.finding)
         assert row_of(pipeline, "bound", 0).state == "running"
         worker.stop()
         pipeline.start()
         wait_for(lambda: row_of(pipeline, "bound", 0).state == "running", "the new worker runs")
         [row] = wait_until_refused(pipeline, ("route", 0))
-        assert f"topic={raw} was recreated" in row.reason
+        assert f"topic={raw} was recreated" in str(row.finding)
 
 
 def test_a_worker_with_a_changed_configuration_does_not_start_and_the_old_one_goes_on(
@@ -229,8 +229,8 @@ def test_a_lost_changelog_of_a_partition_that_has_committed_is_no_beginning(
             kafka.create_topic(topic, 2, {"retention.ms": "-1"})
         pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "empty"))
         [row] = wait_until_refused(pipeline, ("release", 1))
-        assert "stage=release partition=1 has committed before, but its changelog is empty" in row.reason
-        assert row.action.startswith(
+        assert "stage=release partition=1 has committed before, but its changelog is empty" in str(row.finding)
+        assert row.finding.action.startswith(
             "restore the changelog topic as it was at the last commit, or run `susurrus ledger"
         )
         wait_for(lambda: row_of(pipeline, "bound", 1).state == "running", "the others run on")
@@ -246,8 +246,8 @@ def test_internal_records_deleted_before_they_were_read_are_refused(kafka: Broke
         delete_records(kafka, topic, 0)
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("bound", 0))
-        assert f"topic={topic} partition=0 starts at offset=" in row.reason
-        assert "position=0 is still to be read" in row.reason
+        assert f"topic={topic} partition=0 starts at offset=" in str(row.finding)
+        assert "position=0 is still to be read" in str(row.finding)
         wait_for(lambda: row_of(pipeline, "bound", 1).position > 0, "the other partition runs on")
         assert kafka.read_all(pipeline.settings.topic("histogram")) == []
 
@@ -259,9 +259,9 @@ def test_a_foreign_record_in_an_internal_topic_stops_its_partition_and_says_so(k
         produce(kafka, topic, [(1, b"who wrote this?", None)])
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("bound", 1))
-        assert f"topic={topic} partition=1" in row.reason
-        assert "who wrote this" not in row.reason + row.action
-        assert "find out who else writes to it" in row.action
+        assert f"topic={topic} partition=1" in str(row.finding)
+        assert "who wrote this" not in str(row.finding)
+        assert "find out who else writes to it" in row.finding.action
 
 
 @pytest.mark.parametrize(("topic", "stage"), [("by-user", "bound"), ("bounded", "release")])
@@ -280,10 +280,12 @@ def test_a_tick_that_closes_more_records_than_came_stops_its_partition_and_says_
         produce(kafka, full, [(1, tick.encode(replace(said, records=said.records + 3)), None)])
         pipeline.start()
         [row] = wait_until_refused(pipeline, (stage, 1))
-        assert f"topic={full} partition=1 offset=" in row.reason
-        assert f"source={said.source} says records={said.records + 3}, and records={said.records} came" in row.reason
-        assert "Kafka has lost what it had acknowledged" in row.reason
-        assert "susurrus ledger new-epoch" in row.action
+        assert f"topic={full} partition=1 offset=" in str(row.finding)
+        assert f"source={said.source} says records={said.records + 3}, and records={said.records} came" in str(
+            row.finding
+        )
+        assert "Kafka has lost what it had acknowledged" in str(row.finding)
+        assert "susurrus ledger new-epoch" in row.finding.action
 
 
 @pytest.mark.parametrize(
@@ -329,9 +331,9 @@ def test_pipelines_on_one_raw_topic_share_a_budget_and_the_one_that_exceeds_it_p
         assert sum(map(len, published["histogram"].values())) > 0
         other.start()
         for row in wait_until_refused(other, ("release", 0), ("release", 1)):
-            assert "budget: epsilon=6.5, delta=1e-08 would be exceeded" in row.reason
-            assert "nothing of it was published" in row.reason
-            assert row.action == "raise [budget] in the open, or stop the pipeline"
+            assert "budget: epsilon=6.5, delta=1e-08 would be exceeded" in str(row.finding)
+            assert "nothing of it was published" in str(row.finding)
+            assert row.finding.action == "raise [budget] in the open, or stop the pipeline"
         wait_for(lambda: row_of(other, "bound", 0).state == "running", "the other stages run")
         assert other.public() == {"histogram": {}, "latest": {}, "progress": {}}
         # The first has what it paid for, also after a restart.
@@ -351,7 +353,7 @@ def test_an_archive_out_of_order_is_refused_with_its_place_and_the_sorted_partit
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 1))
-        assert f"topic={raw} partition=1 offset=30 is older than the record before it" in row.reason
+        assert f"topic={raw} partition=1 offset=30 is older than the record before it" in str(row.finding)
         wait_for(lambda: row_of(pipeline, "route", 0).position == 100, "the other is read")
         # Nothing is released without it.
         assert kafka.read_all(pipeline.settings.topic("progress")) == []

@@ -189,10 +189,12 @@ def test_an_older_copy_of_the_internal_topics_is_refused_and_a_new_charged_epoch
     old = epoch_of(pipeline)
     worker = life.start()
     [row] = wait_until_refused(pipeline, ("release", 0))
-    assert "stage=release partition=0 knows epoch=1 up to" in row.reason
-    assert f"topic={pipeline.settings.topic('progress')} shows trigger=" in row.reason
-    assert "internal topics are an older copy, and the same noise would be published over other data" in row.reason
-    assert "run `susurrus ledger new-epoch`" in row.action
+    assert "stage=release partition=0 knows epoch=1 up to" in str(row.finding)
+    assert f"topic={pipeline.settings.topic('progress')} shows trigger=" in str(row.finding)
+    assert "internal topics are an older copy, and the same noise would be published over other data" in str(
+        row.finding
+    )
+    assert "run `susurrus ledger new-epoch`" in row.finding.action
 
     # While anybody runs there is no other epoch.
     said = command(pipeline, "--yes")
@@ -241,8 +243,8 @@ def test_a_copy_from_before_the_beginning_founds_nothing_and_what_its_charges_ha
     assert charged(pipeline) == []
     worker = life.start()
     [row] = wait_until_refused(pipeline, ("release", 0))
-    assert "so the ledger was lost, or is a copy from before the beginning" in row.reason
-    assert "run `susurrus ledger new-epoch`" in row.action
+    assert "so the ledger was lost, or is a copy from before the beginning" in str(row.finding)
+    assert "run `susurrus ledger new-epoch`" in row.finding.action
     assert worker.stop() == 0, worker.tail()
     assert estimates(pipeline) == before
     assert epoch_of(pipeline) == ""
@@ -261,9 +263,9 @@ def test_an_older_copy_of_routes_changelog_alone_counts_no_user_twice(life: Life
     before = life.run_and_put_back(only="route-changelog")
     life.start()
     for row in wait_until_refused(pipeline, ("bound", 0), ("bound", 1)):
-        assert f"topic={pipeline.settings.topic('by-user')} partition={row.partition} offset=" in row.reason
-        assert "so the changelog of route is an older copy, and records would count twice" in row.reason
-        assert "run `susurrus ledger new-epoch`" in row.action
+        assert f"topic={pipeline.settings.topic('by-user')} partition={row.partition} offset=" in str(row.finding)
+        assert "so the changelog of route is an older copy, and records would count twice" in str(row.finding)
+        assert "run `susurrus ledger new-epoch`" in row.finding.action
     assert estimates(pipeline) == before
     pipeline.wait_for_total(45, "kept")
 
@@ -301,7 +303,7 @@ def test_older_copies_of_a_streams_topics_publish_no_row_twice(lone_broker: Brok
         readings(lone_broker, raw, 1880, 1960)
         pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "life-4"))
         for row in wait_until_refused(pipeline, ("stream", 0), ("stream", 1)):
-            assert "does not know, so internal topics are an older copy" in row.reason
+            assert "does not know, so internal topics are an older copy" in str(row.finding)
         assert live_rows(pipeline) == sorted(after)
 
 
@@ -366,10 +368,10 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         frozen.signal(signal.SIGCONT)
         # Those that have something to commit notice it first; nothing of what the others hold in memory can be committed either.
         rows = wait_until_refused(pipeline, ("route", 0), ("route", 1))
-        assert {row.reason for row in rows} == {
+        assert {str(row.finding) for row in rows} == {
             "epoch=2 has begun while this worker was away, and it still has the epoch before"
         }
-        assert {row.action for row in rows} == {"restart it"}
+        assert {row.finding.action for row in rows} == {"restart it"}
         frozen.stop()
         pipeline.start()
         new = epoch_of(pipeline)

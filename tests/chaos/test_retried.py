@@ -101,8 +101,8 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
         wait_for(lambda: f"{who}-0: refused" in words() and topic in words(), "its page says so")
         if missing != "ledger":
             [row] = wait_until_refused(pipeline, (who, 0))
-            assert topic in row.reason
-            assert row.action == "create it with `susurrus topics create`"
+            assert topic in str(row.finding)
+            assert row.finding.action == "create it with `susurrus topics create`"
         create_topics(pipeline.settings, kafka.admin())
         pipeline.wait()
         assert pipeline.public() == wanted
@@ -156,9 +156,9 @@ def test_a_right_that_is_missing_is_named_and_once_granted_the_worker_goes_on(
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{pipeline.trouble()}\n{worker.tail()}") from error
         row = next(iter(refused(pipeline).values()))
-        assert full in row.reason, row
-        assert said in row.reason, row
-        assert way_out in row.action, row
+        assert full in str(row.finding), row
+        assert said in str(row.finding), row
+        assert way_out in row.finding.action, row
         rights.give_back(kind, full)
         pipeline.wait()
         assert pipeline.public() == wanted

@@ -8,6 +8,7 @@ from typing import Any
 
 from susurrus.agents.cli.letters import letters_json
 from susurrus.agents.cli.status_json import status_json
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan
 from susurrus.agents.operations.explanation import explain, facts_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
@@ -28,11 +29,12 @@ def test_reasons_are_documented_with_what_they_mean_and_what_to_do() -> None:
 
 
 def test_causes_are_documented() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "agents").rglob("*.py"))
+    files = [path for name in ("explanation", "waiting") for path in (ROOT / "agents").rglob(f"{name}.py")]
+    sources = "".join(path.read_text() for path in files)
     section = PAGE[PAGE.index("## What keeps records out") : PAGE.index("## Dead letters")]
     rows = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     assert {cause for row in rows for cause in re.findall(r"`([^`]+)`", row)} == set(
-        re.findall(r'cause="([\w-]+)"', sources)
+        re.findall(r'subject="([\w-]+)"', sources)
     )
 
 
@@ -58,10 +60,16 @@ def names(value: Any) -> Iterator[str]:
 
 def test_names_of_the_json_are_documented() -> None:
     pipeline = pipeline_of(settings())
-    row = PartitionStatus(stage="route", partition=0, state="missing", reason="r", counters={"in": 0, "dead_letter": 0})
+    row = PartitionStatus(
+        stage="route",
+        partition=0,
+        state="missing",
+        finding=Finding("route-0", "failure", "r", "a"),
+        counters={"in": 0, "dead_letter": 0},
+    )
     found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=(row,), skipped=1)
     facts = facts_of(pipeline, found, now=0)
-    said = status_json(pipeline, found, facts, explain(pipeline, facts), None)
+    said = status_json(pipeline, found, facts, explain(pipeline, facts), [])
     assert said["findings"]
     letter = Letter(0, "raw", 0, 0, Reason.EMPTY, "route")
     scan = Scan(counts=Counter({(Reason.EMPTY, 0): 1}), newest=[letter])

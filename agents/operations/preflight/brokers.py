@@ -6,8 +6,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
-from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime.pipeline import Pipeline
 
 _KAFKAS: Final = {
@@ -24,8 +24,9 @@ def check_brokers(pipeline: Pipeline[Any], *, brokers: int) -> Iterator[Finding]
         yield Finding(
             "brokers",
             "warning",
-            f"{brokers} reached, fewer than topics.replication_factor={wanted}, so a lost disk may lose the pipeline's state; add "
-            "brokers, or lower it if this is a trial",
+            f"{brokers} reached, fewer than topics.replication_factor={wanted}, so a lost disk may lose the "
+            "pipeline's state",
+            "add brokers, or lower it if this is a trial",
         )
     else:
         yield Finding("brokers", "ok", f"{brokers} reached")
@@ -39,16 +40,16 @@ def check_coordinators(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[
         try:
             found = answer_of(answers[topic])
         except KafkaException as error:
-            text = f"{error.args[0].name()}; it appears with the first transaction; to see it, this user needs Describe on it"
-            yield Finding(topic, "unknown", text)
+            text = f"{error.args[0].name()}; it appears with the first transaction"
+            yield Finding(topic, "unknown", text, "give this user Describe on it, to see it")
             continue
         replicas = min((len(partition.replicas) for partition in found.partitions), default=0)
         if replicas < min(2, wanted):
             yield Finding(
                 topic,
                 "warning",
-                f"replicas: {replicas}, so nothing can be committed while its broker is away, and a lost disk loses it; add some "
-                f"(kafka-reassign-partitions.sh), and set {setting} on the brokers before it is made",
+                f"replicas: {replicas}, so nothing can be committed while its broker is away, and a lost disk loses it",
+                f"add some (kafka-reassign-partitions.sh), and set {setting} on the brokers before it is made",
             )
         else:
             yield Finding(topic, "ok", f"replicas: {replicas}")

@@ -11,8 +11,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from susurrus.agents.finding import Finding, Level
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
-from susurrus.agents.operations.preflight.finding import Finding, State
 from susurrus.agents.operations.preflight.topics import partitions_of
 from susurrus.agents.operations.rights import transactions
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -30,28 +30,28 @@ def check_brokers_clock(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator
     settings = pipeline.settings
     before = time.time() * 1000
     if transactions(settings, settings.application):
-        yield Finding("clock", "unknown", "the right on transactions is missing (above); grant it first")
+        yield Finding("clock", "unknown", "the right on transactions is missing (above)", "grant it first")
         return
     after = time.time() * 1000
     try:
         stamp = _newest(admin, _LOG)
     except KafkaException as error:
-        text = f"{error.args[0].name()}; for this check, give this user Describe on {_LOG}"
-        yield Finding("clock", "unknown", text)
+        yield Finding("clock", "unknown", error.args[0].name(), f"for this check, give this user Describe on {_LOG}")
         return
     if stamp is None or stamp < before - 3_600_000:
-        yield Finding("clock", "unknown", f"{_LOG} has no new record; compare the clocks yourself")
+        yield Finding("clock", "unknown", f"{_LOG} has no new record", "compare the clocks yourself")
         return
     ahead = before - _SLACK - stamp if stamp < before - _SLACK else min(0.0, after + _SLACK - stamp)
-    state: State = "ok" if abs(ahead) < _WARN else "warning" if abs(ahead) < settings.clock.idle_grace else "failure"
-    if state == "ok":
+    level: Level = "ok" if abs(ahead) < _WARN else "warning" if abs(ahead) < settings.clock.idle_grace else "failure"
+    if level == "ok":
         yield Finding("clock", "ok", f"within {_WARN / 1000:.0f} s of the broker's")
     else:
         way = "ahead of" if ahead > 0 else "behind"
         yield Finding(
             "clock",
-            state,
-            f"this machine is {format_duration(int(abs(ahead)))} {way} the broker; synchronise both (chrony, systemd-timesyncd). "
+            level,
+            f"this machine is {format_duration(int(abs(ahead)))} {way} the broker",
+            "synchronise both (chrony, systemd-timesyncd). "
             f"clock.idle_grace={format_duration(settings.clock.idle_grace)} must cover the difference",
         )
 
@@ -70,8 +70,8 @@ def check_stamps(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Findin
         yield Finding(
             "time stamps",
             "warning",
-            f"the newest record of {settings.input.topic} is stamped {format_duration(ahead)} in the future; correct the clock of "
-            "its producer, or of this machine",
+            f"the newest record of {settings.input.topic} is stamped {format_duration(ahead)} in the future",
+            "correct the clock of its producer, or of this machine",
         )
     else:
         yield Finding("time stamps", "ok", f"no record of {settings.input.topic} is in the future")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations import compiled
-from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.threads import thread_limit
@@ -24,15 +24,16 @@ def check_secret(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         if not settings.secret():
             return
     except ConfigurationError as error:
-        yield Finding("noise secret", "failure", str(error))
+        yield Finding.of(error, "noise secret")
         return
     file = settings.secret_path
     if file is not None and file.stat().st_mode & stat.S_IRWXO:
         yield Finding(
             "noise secret",
             "warning",
-            f"{file} is for every user here (mode {stat.S_IMODE(file.stat().st_mode):o}), and who reads it can subtract the "
-            f"noise; run chmod o= {file}",
+            f"{file} is for every user here (mode {stat.S_IMODE(file.stat().st_mode):o}), and who reads it can "
+            "subtract the noise",
+            f"run chmod o= {file}",
         )
     else:
         yield Finding("noise secret", "ok", f"{file}, not for every user" if file else "in the environment")
@@ -46,7 +47,7 @@ def check_disk(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         with host.data_directory(directory):
             free = shutil.disk_usage(directory).free
     except ConfigurationError as error:
-        yield Finding("disk", "failure", str(error))
+        yield Finding.of(error, "disk")
         return
     finally:
         if not existed:
@@ -54,7 +55,10 @@ def check_disk(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     said = f"{free / 1e9:,.1f} GB free"
     if free < _ROOM:
         yield Finding(
-            "disk", "warning", f'worker.data_directory="{directory}": {said}; have 1.1 GB or more, or name another disk'
+            "disk",
+            "warning",
+            f'worker.data_directory="{directory}": {said}',
+            "have 1.1 GB or more, or name another disk",
         )
     else:
         yield Finding("disk", "ok", f"{directory}: can be written and locked, {said}")

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from susurrus.agents.config import kafka_properties
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka import profiles
-from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats.outputs import looks_of
-from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.runtime.pipeline import Pipeline
 
 
@@ -19,8 +19,8 @@ def check_input_registry(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     except ImportError:
         return  # the check of the packages has said so
     except Exception as error:  # the HTTP client, TLS and proxies raise many types
-        text = f"no answer ({type(error).__name__}); start the registry, or correct input.registry"
-        yield Finding("input.registry", "failure", text)
+        text, action = f"no answer ({type(error).__name__})", "start the registry, or correct input.registry"
+        yield Finding("input.registry", "failure", text, action)
         return
     yield Finding("input.registry", "ok", f"answers, has {len(subjects):,} subjects")
 

@@ -6,12 +6,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.operations import tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
-from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.operations.preflight.machine import (
     check_compiled,
     check_disk,
@@ -24,7 +24,6 @@ from susurrus.agents.operations.preflight.registries import check_input_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.status import collect
-from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.runtime.initial_offsets import check_start
 from susurrus.agents.runtime.ledger import CHANGE_BACK
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -49,20 +48,20 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     yield from found
     yield from _guarded("input.registry", lambda: check_input_registry(pipeline))
     yield from _guarded("output.registry", lambda: check_output_registry(pipeline))
-    if any(one.state == "failure" for one in found):
+    if any(one.level == "failure" for one in found):
         return  # no client can ask anything
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
     brokers = reach_brokers(settings, admin, errors)
-    if isinstance(brokers, Trouble):
-        yield Finding("brokers", "failure", brokers.text)
+    if isinstance(brokers, Finding):
+        yield brokers
         return  # all other answers would come from them
-    if settings.reads_raw and (trouble := tls.for_the_raw_consumer(settings.kafka)) is not None:
-        yield Finding("brokers", "failure", trouble.text)
+    if settings.reads_raw and (refused := tls.for_the_raw_consumer(settings.kafka)) is not None:
+        yield refused
     yield from _guarded("brokers", lambda: check_brokers(pipeline, brokers=brokers))
     partitions = _partitions(pipeline, admin)
-    if isinstance(partitions, Finding):
-        yield partitions
+    if not isinstance(partitions, int):
+        yield from partitions
     yield from _guarded("rights", lambda: _check_rights(pipeline, admin, topics_too=isinstance(partitions, int)))
     # The checks above have made the brokers create these two on a new cluster.
     yield from _guarded("brokers", lambda: check_coordinators(pipeline, admin))
@@ -82,36 +81,28 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield from _guarded(subject, check)
 
 
-def _partitions(pipeline: Pipeline[Any], admin: AdminClient) -> int | Finding:
+def _partitions(pipeline: Pipeline[Any], admin: AdminClient) -> int | list[Finding]:
     """How many partitions the stages have together; or which topics, or rights on them, are missing."""
     try:
-        found = topics(pipeline, admin)
+        return topics(pipeline, admin)
     except KafkaException as error:
-        return Finding("topics", "unknown", f"{error.args[0].name()}; see to the brokers, then try again")
-    return Finding("topics", "failure", found.text) if isinstance(found, Trouble) else found
+        return [Finding("topics", "unknown", error.args[0].name(), "see to the brokers, then try again")]
 
 
 def _guarded(subject: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
     except SusurrusError as error:
-        yield Finding(subject, "failure", str(error))
+        yield Finding.of(error, subject)
     except KafkaException as error:
-        yield Finding(
-            subject, "unknown", f"{error.args[0].name()}; see to the rights or to the brokers, then try again"
-        )
+        yield Finding(subject, "unknown", error.args[0].name(), "see to the rights or to the brokers, then try again")
 
 
 def _check_rights(pipeline: Pipeline[Any], admin: AdminClient, *, topics_too: bool) -> Iterator[Finding]:
     """The rights that belong to no topic. topics_too: those on topics are there."""
-    said: list[str] = []
-    for line in rights(pipeline.settings, admin):
-        if line.startswith("    ") and said:  # the command that grants what the line before names
-            said[-1] += f"\n{line}"
-        else:
-            said.append(line)
-    yield from (Finding("rights", "failure", text) for text in said)
-    if not said and topics_too:
+    missing = rights(pipeline.settings, admin)
+    yield from missing
+    if not missing and topics_too:
         yield Finding("rights", "ok", "all that a worker needs")
 
 
@@ -122,7 +113,8 @@ def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield Finding(
             "epoch",
             "failure",
-            f"the pipeline runs with other values of {', '.join(found.changed)}; {CHANGE_BACK}",
+            f"the pipeline runs with other values of {', '.join(found.changed)}",
+            CHANGE_BACK,
         )
     elif found.epoch:
         yield Finding("epoch", "ok", f"epoch {found.epoch_number} runs with it")

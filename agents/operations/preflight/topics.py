@@ -7,9 +7,9 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from susurrus.agents.finding import Finding, Level
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, settings_of
 from susurrus.agents.kafka.topics import TopicCheck
-from susurrus.agents.operations.preflight.finding import Finding, State
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.durations import format_duration
 
@@ -36,8 +36,8 @@ def check_topics(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Findin
     for check, topics in wrong.items():
         few = ", ".join(topics[:2]) + (f" and {len(topics) - 2} more" if len(topics) > 2 else "")
         advice = check.advice or (_MOVE if check.few_replicas else _SET)
-        state: State = "warning" if check.few_replicas else "failure"
-        yield Finding("topic", state, f"{few}: {check.problem or 'missing'}; {advice}")
+        level: Level = "warning" if check.few_replicas else "failure"
+        yield Finding("topic", level, f"{few}: {check.problem or 'missing'}", advice)
 
 
 def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
@@ -49,15 +49,15 @@ def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
     retention, size = int(config["retention.ms"]), int(config["retention.bytes"])
     said = "for ever" if retention < 0 else f"for {format_duration(retention)}"
     limit = "" if size < 0 else f", and up to {size / 1e9:,.1f} GB a partition"
-    state: State = "ok"
-    advice = "; the workers may be away that long"
+    level: Level = "ok"
+    action = ""
     if 0 <= retention < settings.window.length:
-        state = "warning"
-        advice = (
-            f", less than window.length={format_duration(settings.window.length)}, so a new epoch could not read a whole "
-            "window; raise retention.ms"
+        level = "warning"
+        limit += (
+            f", less than window.length={format_duration(settings.window.length)}, so no new epoch could read a window"
         )
-    yield Finding("retention", state, f"{settings.input.topic} keeps records {said}{limit}{advice}")
+        action = "raise retention.ms"
+    yield Finding("retention", level, f"{settings.input.topic} keeps records {said}{limit}", action)
 
 
 def check_isolation(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
@@ -83,9 +83,9 @@ def check_isolation(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
         yield Finding(
             "isolation",
             "warning",
-            f"a producer's transaction is open on {topic}, partition {held[0]}"
-            f"{f' and {len(held) - 1} more' if len(held) > 1 else ''}: releases wait for it; look again, and if it stays, end it "
-            "(kafka-transactions.sh find-hanging)",
+            f"a producer's transaction is open on {topic}, partition "
+            f"{held[0]}{f' and {len(held) - 1} more' if len(held) > 1 else ''}: releases wait for it",
+            "look again, and if it stays, end it (kafka-transactions.sh find-hanging)",
         )
     else:
         yield Finding("isolation", "ok", f"no open transaction on {topic}")

@@ -32,6 +32,7 @@ from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError,
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.membership import CountingAssignor, StaticConsumer
@@ -218,17 +219,24 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         if self._aside.get(place, ("",))[0] != what:
             log.error("%s-%d cannot be read (%s); it is tried again", place.topic, place.partition, what)
         self._aside[place] = (what, time.monotonic() + _ASIDE_SECONDS)
+        more, action = _REMEDIES.get(what, ("", "look at the brokers' logs"))
         self.consumer.transport.on_trouble(
             place,
-            f"topic={place.topic} partition={place.partition} cannot be read ({what}): {_REMEDIES.get(what, _REMEDY)}",
+            waits(
+                "input",
+                f"topic={place.topic} partition={place.partition} cannot be read ({what}){more}",
+                action,
+            ),
         )
 
 
 _NOT_OF_A_PARTITION = (ConsumerStoppedError, GroupAuthorizationFailedError, IllegalStateError)
-_REMEDY = "look at the brokers' logs"
 _REMEDIES = {
-    "CorruptRecordException": "a record batch is damaged; look at the disk of the partition's leader, and let a sound replica lead",
-    "TopicAuthorizationFailedError": "give the workers the right to read it back",
+    "CorruptRecordException": (
+        ": a record batch is damaged",
+        "look at the disk of the partition's leader, and let a sound replica lead",
+    ),
+    "TopicAuthorizationFailedError": ("", "give the workers the right to read it back"),
 }
 
 
@@ -394,7 +402,7 @@ class BatchTransport(driver.Transport):
         client_options: Mapping[str, Any],
         raw_topic: str,
         wanted_at: Callable[[TP], float],
-        on_trouble: Callable[[TP, str], None],
+        on_trouble: Callable[[TP, Finding], None],
         instance: str | None,
         on_fenced: Callable[[], None],
         leaves: Callable[[], bool],

@@ -105,7 +105,7 @@ def test_records_that_do_not_count(case: str, kafka: Broker, tmp_path: Path) -> 
         pipeline.wait_for_total(len(events), "late", "dead_letter", "filtered", "capped", "kept")
         found, text = status(pipeline)
     first = found["findings"][0]
-    assert first["cause"] == cause
+    assert first["subject"] == cause
     assert sentence in text
     assert first["number"] == number(found, outcome)
     assert number(found, "read") == len(events)
@@ -130,7 +130,7 @@ def test_keys_that_too_few_users_share(kafka: Broker, tmp_path: Path) -> None:
         stopped, _ = status(pipeline, code=1)
     assert stopped["findings"] == found["findings"]  # all that is due has been released, so nothing waits for a worker
     [finding] = found["findings"]
-    assert finding["cause"] == "thresholds"
+    assert finding["subject"] == "thresholds"
     assert "The newest release, trigger 2 of 2, has no key that was found in the data, beside 1 declared." in text
     assert "Keys appear from about this many users on:" in text
     assert "Only 8 records are counted at all" in text
@@ -143,7 +143,7 @@ def test_records_before_the_start_and_a_release_that_is_not_due(kafka: Broker, t
     produce(kafka, raw, ((n % 2, event(n), None) for n in range(300)))
     with Pipeline(kafka, tmp_path, raw, LIVE) as pipeline:
         found, text = status(pipeline, code=1)
-        assert [finding["cause"] for finding in found["findings"]] == ["start"]
+        assert [finding["subject"] for finding in found["findings"]] == ["start"]
         assert f"The 300 records that are in topic {raw} will not be read." in text
         assert 'from = "earliest"' in text
         pipeline.start()
@@ -151,15 +151,15 @@ def test_records_before_the_start_and_a_release_that_is_not_due(kafka: Broker, t
         wait_for(lambda: {"in", "kept", "rows"} <= set(pipeline.counters()), "every task has reported its totals")
         found, text = status(pipeline)
         first, second = found["findings"]
-        assert (first["cause"], first["number"], first["share"]) == ("start", 300, 1.0)
+        assert (first["subject"], first["number"], first["share"]) == ("start", 300, 1.0)
         assert "before the start and are not read, and none has come since." in text
-        assert 'name = "web-2"' in first["lines"]
+        assert 'name = "web-2"' in first["action"]
         assert found["records"]["before_start"] == 300
-        assert second["cause"] == "not-due"
+        assert second["subject"] == "not-due"
         produce(kafka, raw, ((n % 2, event(n), None) for n in range(700)))
         pipeline.wait_for_total(700, "routed")
         found, text = status(pipeline)
-    assert [(f["cause"], f["number"]) for f in found["findings"]] == [("not-due", 700), ("start", 300)]
+    assert [(f["subject"], f["number"]) for f in found["findings"]] == [("not-due", 700), ("start", 300)]
     assert "700 records wait for it." in text
     assert number(found, "waiting") == 700
 
@@ -175,13 +175,13 @@ def test_a_tick_that_is_missing(kafka: Broker, tmp_path: Path) -> None:
         wait_for(lambda: "refused" in pipeline.trouble(), "route 1 refuses")
         found, text = status(pipeline, code=1)
         [finding] = found["findings"]
-        assert (finding["cause"], finding["number"]) == ("missing-tick", 102)  # with the two that route 1 cannot read
+        assert (finding["subject"], finding["number"]) == ("missing-tick", 102)  # with the two that route 1 cannot read
         assert "The release of 1995-08-01T00:15:00Z waits for route 1." in text
         assert "needs every partition sorted by time" in finding["why"]
         assert worker.stop() == 0, worker.tail()
         wait_for(lambda: "was stopped" in pipeline.trouble(), "the group is empty")
         found, text = status(pipeline, code=1)
-        assert [finding["cause"] for finding in found["findings"]] == ["missing-tick"]
+        assert [finding["subject"] for finding in found["findings"]] == ["missing-tick"]
         assert "waits for route 0, 1. 102 records wait for it. route 0: its worker was stopped; route 1:" in text
 
 
@@ -193,7 +193,7 @@ def test_streams_and_reports_that_are_in_their_holdout(kafka: Broker, tmp_path: 
         pipeline.start()
         pipeline.wait_for_total(201, "in")
         found, text = status(pipeline)
-    assert [finding["cause"] for finding in found["findings"]] == ["holdout"]
+    assert [finding["subject"] for finding in found["findings"]] == ["holdout"]
     assert "200 records in 4 streams have come, 50 for each on average." in text
     assert [number(found, name) for name in ("read", "kept", "dead letters")] == [201, 200, 1]
     with local_pipeline(kafka, tmp_path) as pipeline:
@@ -201,6 +201,6 @@ def test_streams_and_reports_that_are_in_their_holdout(kafka: Broker, tmp_path: 
         pipeline.start()
         pipeline.wait_for_total(20, "dead_letter")
         found, text = status(pipeline)
-    assert found["findings"][0]["cause"] == "dead-letters"
+    assert found["findings"][0]["subject"] == "dead-letters"
     assert "NOT_A_REPORT" in text
     assert "0 of 6,000 reports of phase 1 have come" in text

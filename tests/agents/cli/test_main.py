@@ -155,7 +155,11 @@ class TestFailure:
     @pytest.mark.parametrize(
         ("error", "code", "words"),
         [
-            (ReplayMismatch("trigger=3 differs; restore the raw log"), FAILED, "published data would change trigger=3"),
+            (
+                ReplayMismatch("trigger=3 differs", "restore the raw log"),
+                FAILED,
+                "published data would change trigger=3",
+            ),
             (KeyError("x"), DEFECT, "This is a defect"),
         ],
     )

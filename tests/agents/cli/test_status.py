@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from susurrus.agents.cli.status import picture, start
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.account import account_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
-from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from tests.agents.operations.test_account import NOW, days, with_budget
 from tests.agents.released import settings
@@ -20,10 +20,16 @@ RUNNING = [
     for p in range(4)
 ]
 REFUSED = PartitionStatus(
-    stage="release", partition=4, state="refused", reason="trigger would change", action="restore the raw log", at=1
+    stage="release",
+    partition=4,
+    state="refused",
+    finding=Finding("release-4", "failure", "trigger would change", "restore the raw log"),
+    at=1,
 )
 MISSING = [
-    PartitionStatus(stage="bound", partition=p, state="missing", reason="no worker", action="start one")
+    PartitionStatus(
+        stage="bound", partition=p, state="missing", finding=Finding(f"bound-{p}", "failure", "no worker", "start one")
+    )
     for p in (4, 5, 6)
 ]
 
@@ -89,12 +95,21 @@ def test_that_no_worker_runs_is_told_with_what_one_would_meet() -> None:
     assert "no worker runs" in shown(found, 120)
     console = Console(file=io.StringIO(), width=100, color_system=None)
     with console.capture() as capture:
-        console.print(start(Trouble("the right Read is missing; give it:\n    kafka-acls.sh ...", waits=False), found))
-        console.print(start(Trouble("no broker answers", waits=True), replace(found, workers=2)))
+        console.print(
+            start(Finding("rights", "failure", "the right Read is missing", "give it:\n    kafka-acls.sh ..."), found)
+        )
+        console.print(
+            start(
+                Finding("brokers", "failure", "no broker answers", "see to it", waits=True), replace(found, workers=2)
+            )
+        )
     text = " ".join(capture.get().replace("│", " ").split())
-    assert "No worker runs. One that starts now ends with exit code 2: the right Read is missing; give it:" in text
+    assert (
+        "No worker runs. One that starts now ends with exit code 2: the right Read is missing What to do: give it:"
+        in text
+    )
     assert "A worker that starts now waits: no broker answers" in text
-    assert "kafka-acls.sh" not in text  # it stands below, where no frame breaks it
+    assert "\n    kafka-acls.sh ...\n" in capture.get()  # it stands below, where no frame breaks it
 
 
 def test_no_windows_are_charged_where_there_are_none() -> None:

@@ -11,8 +11,8 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard import feed as module
 from susurrus.agents.dashboard.board import Board, Query
 from susurrus.agents.dashboard.feed import Feed
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.operations.trouble import Trouble, wait
 from tests.agents.dashboard.published import charge, create, dashboard, write
 from tests.agents.released import WINDOW, rows, said, settings
 from tests.broker import Broker, wait_for
@@ -104,13 +104,15 @@ def test_what_was_read_stays_and_reading_goes_on(
 def test_it_notices_that_brokers_are_away_though_reading_says_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers: list[Trouble | int] = []
+    answers: list[Finding | int] = []
     monkeypatch.setattr(module, "reach_brokers", lambda *_: answers[-1] if answers else 1)
     feed = running(Scripted(settings()))
     try:
         wait_for(lambda: feed.state()["caught_up"], "it reads")
         with caplog.at_level(logging.WARNING):
-            answers.append(wait('kafka.bootstrap_servers="b-1:9093": nothing listens'))
+            answers.append(
+                Finding("brokers", "failure", 'kafka.bootstrap_servers="b-1:9093": nothing listens', "start it")
+            )
             wait_for(lambda: kind(feed) == "away", "it notices")
             since = feed.state()["trouble"]["since"]
             answers.append(1)

@@ -135,7 +135,7 @@ def test_an_unknown_id_waits_for_its_schema_by_public_time(form: Protobuf, regis
     assert form.patience == 7_000
     payloads = [record(TEXT, 0), record(UNKNOWN, 0), record(TEXT, 0)]
     assert reasons(read(form, payloads)) == [Reason.OK]
-    assert f"does not know schema id={UNKNOWN}" in (form.waits or "")
+    assert f"does not know schema id={UNKNOWN}" in str(form.waits)
     assert reasons(read(form, payloads, overdue=True)) == [Reason.OK, Reason.UNDECODABLE, Reason.OK]
     registry.texts[UNKNOWN] = TEXTS[TEXT]
     assert reasons(read(form, payloads)) == [Reason.OK] * 3
@@ -145,7 +145,7 @@ def test_an_unknown_id_waits_for_its_schema_by_public_time(form: Protobuf, regis
 def test_a_registry_that_is_away_holds_records(form: Protobuf, registry: Schemas) -> None:
     registry.error = ConnectionError("away")
     assert reasons(read(form, [record(TEXT, 0)], overdue=True)) == []
-    assert "does not answer (ConnectionError)" in (form.waits or "")
+    assert "does not answer (ConnectionError)" in str(form.waits)
     registry.error = None
     assert reasons(read(form, [record(TEXT, 0)])) == [Reason.OK]
 

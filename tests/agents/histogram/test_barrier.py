@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from susurrus.agents.finding import waits
 from susurrus.agents.histogram.release import Release
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
@@ -206,8 +207,8 @@ def test_a_partition_alone_never_publishes_its_last_trigger(quiet: Releases, tmp
         assert releases.commit(number) == 0
         assert releases.rows(number) == []
         assert releases.runners[number].stage.report()["interval"] == LAST - 1
-        assert releases.runners[number].stage.stall(FAR) == (
-            f"interval={LAST} waits for the last rows of release 1: see what status says of release"
+        assert releases.runners[number].stage.stall(FAR) == waits(
+            "release", f"interval={LAST} waits for the last rows of release 1", "see what status says of release"
         )
     releases.feed(1)
     assert releases.commit(1) == LAST + 2
@@ -221,9 +222,9 @@ def test_why_the_topic_cannot_be_read_is_said(tmp_path: Path) -> None:
     releases = Releases(tmp_path)
     releases.feed(0)
     releases.commit(0)
-    releases.index.unreadable = "topic=published-keys cannot be read"
+    releases.index.unreadable = waits("published-keys", "topic=published-keys cannot be read", "look at brokers")
     releases.commit(0)
-    assert releases.runners[0].stage.stall(FAR) == "topic=published-keys cannot be read"
+    assert releases.runners[0].stage.stall(FAR) == releases.index.unreadable
 
 
 def test_the_first_commit_is_internal_and_names_no_key(tmp_path: Path) -> None:

@@ -670,8 +670,8 @@ def test_an_interval_waits_for_what_was_published_before_it_and_those_without_ev
     runner.commit()
     # The first intervals of a pipeline come before anything is published; what lies between is closed for release to go on.
     assert ticks(runner)[0] == [0, late - 1]
-    assert runner.stage.stall(0) == (
-        f"interval={late} waits for interval={late - LAG} of release 0, 1, 2: see what status says of release"
+    assert str(runner.stage.stall(0)) == (
+        f"interval={late} waits for interval={late - LAG} of release 0, 1, 2; see what status says of release"
     )
     for interval in range(late - LAG):
         publish(ours, interval)
@@ -679,8 +679,8 @@ def test_an_interval_waits_for_what_was_published_before_it_and_those_without_ev
     publish(ours, late - LAG, partitions=[p for p in range(PARTITIONS) if p != behind])
     assert runner.commit() == 0
     assert (
-        runner.stage.stall(0)
-        == f"interval={late} waits for interval={late - LAG} of release {behind}: see what status says of release"
+        str(runner.stage.stall(0))
+        == f"interval={late} waits for interval={late - LAG} of release {behind}; see what status says of release"
     )
     publish(ours, late - LAG, partitions=[behind])
     runner.restart()
@@ -711,13 +711,13 @@ def test_the_first_intervals_of_every_window_wait_for_nothing(tmp_path: Path) ->
     ]
     runner, _ = closing(ours, events, begin + 4, tmp_path / "s")
     assert ticks(runner)[0] == [begin, begin + 1, begin + 2]
-    assert runner.stage.stall(0).startswith(f"interval={begin + 3} waits for interval={begin} of release")  # type: ignore[union-attr]
+    assert str(runner.stage.stall(0)).startswith(f"interval={begin + 3} waits for interval={begin} of release")
     runner.close()
     # A record of the first window looks back at what that one has published.
     late: list[Event] = [(1, 0, begin, WINDOW, b'"u"', b'"k1"', 1), *events]
     runner, _ = closing(ours, late, begin + 4, tmp_path / "t")
     assert ticks(runner)[0] == [begin - 1]
-    assert runner.stage.stall(0).startswith(f"interval={begin} waits for interval={begin - 3} of release")  # type: ignore[union-attr]
+    assert str(runner.stage.stall(0)).startswith(f"interval={begin} waits for interval={begin - 3} of release")
     runner.close()
 
 
@@ -1076,14 +1076,14 @@ def test_a_last_interval_waits_for_the_units_of_the_published_keys_and_measures_
     runner.commit()
     # The last interval has no records, and it waits all the same; what lies before it is closed for release to go on.
     assert ticks(runner)[0] == [0, last - 1]
-    waits = f"interval={last} waits for interval={needed} of release {{}}: see what status says of release"
-    assert runner.stage.stall(0) == waits.format("0, 1, 2")
+    waits = f"interval={last} waits for interval={needed} of release {{}}; see what status says of release"
+    assert str(runner.stage.stall(0)) == waits.format("0, 1, 2")
     for interval in range(needed):
         publish(ours, interval)
     publish(ours, needed, partitions=(0, 2))
     for _ in range(2):
         assert runner.commit() == 0
-        assert runner.stage.stall(0) == waits.format("1")
+        assert str(runner.stage.stall(0)) == waits.format("1")
         runner.restart()
         runner.feed(log, len(log))
     assert measured(runner) == {}

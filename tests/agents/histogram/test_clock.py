@@ -243,11 +243,11 @@ def test_an_idle_partition_closes_intervals_at_the_cut_alone() -> None:
 
 def test_what_stalls_at_a_cut_is_named_with_the_interval_the_offset_and_what_to_do() -> None:
     clock = clock_of("producer", closed=4)
-    assert clock.cuts.stall(7) is None
+    assert clock.cuts.stall(7, "") is None
     clock.cuts.asked(5, 100)
-    assert "interval=5" in str(clock.cuts.stall(7))
-    assert "read up to offset=7; interval=5 closes at offset=100" in str(clock.cuts.stall(7))
-    assert "find-hanging" in str(clock.cuts.stall(7))
+    assert "interval=5" in str(clock.cuts.stall(7, ""))
+    assert "read up to offset=7; interval=5 closes at offset=100" in str(clock.cuts.stall(7, ""))
+    assert "find-hanging" in str(clock.cuts.stall(7, ""))
 
 
 @given(st.lists(st.integers(0, 60_000), min_size=2, max_size=12), st.integers(1, 11))

@@ -633,7 +633,7 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_waited_for_and_said(
 
     def topic_id(topic: str) -> str:
         if not known.is_set():
-            raise Refusal(f"topic={topic} does not exist: create it with `susurrus topics create`")
+            raise Refusal(f"topic={topic} does not exist", "create it with `susurrus topics create`")
         return "a"
 
     monkeypatch.setattr(log, "topic_id", topic_id)

@@ -143,7 +143,7 @@ def test_a_healthy_release_never_refuses_and_any_older_state_does(seed: int, top
             runner.restart()
         assert second.value.evidence == first.value.evidence
         assert re.search(
-            r"internal topics are an older copy.* or run `susurrus ledger new-epoch`", second.value.refusal
+            r"internal topics are an older copy.* or run `susurrus ledger new-epoch`", str(second.value.refusal)
         )
     runner.close()
 
@@ -183,7 +183,7 @@ def test_what_a_refusal_says_names_the_triggers_and_the_way_out(topic: Topic, tm
     with pytest.raises(MorePublic) as found:
         born(Release, replace(plain, public_progress=seen), store)
     store.close()
-    assert found.value.refusal == (
+    assert str(found.value.refusal) == (
         "stage=release partition=0 knows epoch=1 up to 1995-08-01T00:00:00Z, but topic=progress shows trigger=2 of "
         "window=1995-08-01T00:00:00Z in epoch=1, so internal topics are an older copy, and the same noise would be published "
         "over other data: restore them as they were at the last commit, or run `susurrus ledger new-epoch`, which charges again "

@@ -328,7 +328,7 @@ def test_what_waits_has_not_been_read(kind: str, tmp_path: Path, monkeypatch: py
         played.clock.now += MINUTE
     assert (runner.position, len(played.fates), runner.stage.counters["in"]) == (4, 4, 4)
     assert played.ticked == -1
-    said = runner.stage.stall(0) or ""
+    said = str(runner.stage.stall(0) or "")
     assert "topic=raw partition=0 offset=4: the schema registry does not answer (ConnectionError)" in said
     assert len(played.registry.asked) <= 25
     played.abort()
@@ -348,7 +348,7 @@ def test_what_waits_has_not_been_read(kind: str, tmp_path: Path, monkeypatch: py
     }  # the interval of their stamps: none was closed meanwhile
     assert len(played.fates) == 10
     assert played.ticked > 0
-    assert "registry" not in (runner.stage.stall(0) or "")
+    assert "registry" not in (str(runner.stage.stall(0) or ""))
 
 
 def test_an_unknown_schema_says_where_it_is_named_and_what_to_do(
@@ -361,5 +361,5 @@ def test_an_unknown_schema_says_where_it_is_named_and_what_to_do(
         played.commit()
         played.clock.now += SECOND
     said = f"topic=raw partition=0 offset=1: the schema registry does not know schema id={NEVER}: register that schema"
-    assert said in (played.runner.stage.stall(0) or "")
+    assert said in (str(played.runner.stage.stall(0) or ""))
     assert [said in line for line in caplog.messages] == [True]

@@ -63,7 +63,7 @@ def test_an_archive_of_which_nothing_is_left_is_refused_by_worker_preflight_and_
         assert DELETED in words(asked.output)
 
         found = collect(made)
-        assert [one.cause for one in explain(made, facts_of(made, found, now=WINDOW))] == ["deleted"]
+        assert [one.subject for one in explain(made, facts_of(made, found, now=WINDOW))] == ["deleted"]
         assert (found.epoch, found.charged) == ("", 0)
         for name in (pipeline.settings.topic("ledger"), topic_name(pipeline.settings.pipeline.prefix)):
             assert not kafka.read_all(name)
@@ -73,12 +73,12 @@ def test_an_archive_that_nobody_has_written_is_published_as_empty_and_said(kafka
     """All of an archive may be of one user, so whether its triggers are published must not depend on the records."""
     with Pipeline(kafka, tmp_path, archive_topic(kafka, 2)) as pipeline:
         made = pipeline_of(pipeline.settings)
-        assert [one.cause for one in explain(made, facts_of(made, collect(made), now=WINDOW))] == ["no-records"]
+        assert [one.subject for one in explain(made, facts_of(made, collect(made), now=WINDOW))] == ["no-records"]
         worker = pipeline.start()
         pipeline.wait()
         assert "nothing was ever written to it" in worker.log.read_text()
         [told] = explain(made, facts_of(made, collect(made), now=WINDOW))
-        assert (told.cause, "with a new pipeline name, because the archive's end is fixed" in told.action) == (
+        assert (told.subject, "with a new pipeline name, because the archive's end is fixed" in told.action) == (
             "no-records",
             True,
         )
@@ -104,7 +104,7 @@ def test_a_live_topic_may_be_empty_and_status_says_whether_it_always_was(kafka: 
             pipeline.start()
 
             def told(made=made) -> set[str]:  # type: ignore[no-untyped-def]
-                return {one.cause for one in explain(made, facts_of(made, collect(made), now=WINDOW))} & set(CAUSES)
+                return {one.subject for one in explain(made, facts_of(made, collect(made), now=WINDOW))} & set(CAUSES)
 
             wait_for(told, "status says why nothing comes")
             causes[cause] = told()

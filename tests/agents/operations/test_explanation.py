@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from susurrus.agents.cli.outcomes import waiting_count
 from susurrus.agents.cli.status_json import outcomes_json
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.explanation import explain, facts_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from susurrus.agents.pipelines import KINDS, pipeline_of, settings_from
-from susurrus.agents.runtime.facts import Count, Facts, Finding, NewestRelease, added, percent, total_of
+from susurrus.agents.runtime.facts import Count, Facts, NewestRelease, added, percent, total_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics.ledger import Start
 
@@ -80,8 +81,8 @@ def found(
     pipeline = PIPELINES[kind]
     findings = explain(pipeline, facts_of(pipeline, status_of(pipeline, counters, **fields), now=now, reasons=reasons))
     assert [finding.share for finding in findings] == sorted((finding.share for finding in findings), reverse=True)
-    assert len({finding.cause for finding in findings}) == len(findings)
-    return {finding.cause: finding for finding in findings}
+    assert len({finding.subject for finding in findings}) == len(findings)
+    return {finding.subject: finding for finding in findings}
 
 
 def names_of(pipeline: Pipeline[Any]) -> dict[str, set[str]]:
@@ -130,11 +131,11 @@ def test_any_totals_are_explained(kind: str, data: st.DataObject) -> None:
     for finding in found(kind, counters, reasons=reasons, **fields).values():
         assert 0 <= finding.share <= 1
         assert finding.number is None or finding.number >= 0
-        assert finding.what.endswith(".")
+        assert finding.text.endswith(".")
         assert finding.why.endswith(".")
         assert finding.action
         assert not finding.action.endswith(".")
-        assert "  " not in finding.what + finding.why + finding.action
+        assert "  " not in finding.text + finding.why + finding.action
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 100)), max_size=4))
@@ -199,11 +200,12 @@ def test_a_start_that_leaves_nothing() -> None:
     nothing = {stage: dict.fromkeys(totals, 0) for stage, totals in WELL.items()}
     late_start = found("histogram", nothing, start="latest", skipped=5, interval=CLOSED)["start"]
     assert (late_start.number, late_start.share) == (5, 1.0)
-    assert "and none has come since" in late_start.what
-    assert late_start.lines[1] == 'name = "p-2"'
-    assert late_start.lines[-1].startswith('first_window = "2024-10-04T00:00:00Z"')
+    assert "and none has come since" in late_start.text
+    lines = late_start.action.splitlines()
+    assert lines[2] == '    name = "p-2"'
+    assert lines[-1].startswith('    first_window = "2024-10-04T00:00:00Z"')
     instant = found("histogram", nothing, start=str(FIRST + HOUR), skipped=1, interval=CLOSED)["start"]
-    assert instant.what.startswith("1 record of topic raw lies before the start and is not read")
+    assert instant.text.startswith("1 record of topic raw lies before the start and is not read")
     assert "start.from = 2024-10-04T01:00:00Z" in instant.why
     # Where the result is full, what lies before the start is in the table only.
     assert found("histogram", WELL, skipped=900, start="latest", interval=CLOSED + 4, now=FIRST + DAY + HOUR) == {}
@@ -241,7 +243,7 @@ def test_small_losses_are_in_the_table_only(total: str, cause: str) -> None:
 def test_the_commonest_reason_is_named_with_what_to_do() -> None:
     counters = {**WELL, "route": {**ROUTE, "dead_letter": 1000}}
     dead = found("histogram", counters, reasons={"NOT_JSON": 30, "EMPTY": 10}, interval=CLOSED + 4)["dead-letters"]
-    assert dead.what == "All 1,000 records read are dead letters."
+    assert dead.text == "All 1,000 records read are dead letters."
     assert "75.0 % of the newest 40, is NOT_JSON: the value is not one JSON value" in dead.why
     assert "one JSON object per record" in dead.action
     unread = found("histogram", counters, interval=CLOSED + 4)["dead-letters"]
@@ -281,7 +283,7 @@ def test_the_newest_release_decides_what_is_thin(trigger: int, rows: int, averag
     findings = found("histogram", counters, interval=CLOSED + 4, now=FIRST + DAY + HOUR, newest=newest)
     assert ("thresholds" in findings) is told
     if told:
-        assert f"trigger {trigger} of 4" in findings["thresholds"].what
+        assert f"trigger {trigger} of 4" in findings["thresholds"].text
 
 
 def test_what_is_published_is_closed_whatever_a_stopped_partition_says() -> None:
@@ -294,14 +296,21 @@ def test_what_is_published_is_closed_whatever_a_stopped_partition_says() -> None
 def test_a_release_waits_for_its_time_and_then_for_who_is_behind() -> None:
     none = {**WELL, "bound": {"taken": 0, "kept": 0, "capped": 0}, "release": {"triggers": 0, "rows": 0}}
     waits = found("histogram", none, interval=CLOSED, now=FIRST + 5 * HOUR)["not-due"]
-    assert "due in 1h 1m, at 2024-10-04T06:01:00Z. 1,000 records wait for it." in waits.what
+    assert "due in 1h 1m, at 2024-10-04T06:01:00Z. 1,000 records wait for it." in waits.text
     assert "1m (clock.idle_grace)" in waits.why
     after = FIRST + 7 * HOUR
-    held = found("histogram", none, interval=CLOSED, now=after, state="missing", reason="no worker has this partition")
-    assert "waits for route 0" in held["missing-tick"].what
+    held = found(
+        "histogram",
+        none,
+        interval=CLOSED,
+        now=after,
+        state="missing",
+        finding=Finding("route-0", "failure", "no worker has this partition", "start one"),
+    )
+    assert "waits for route 0" in held["missing-tick"].text
     assert "no worker has this partition" in held["missing-tick"].why
     behind = found("histogram", none, interval=CLOSED, now=after, end=1_010)
-    assert "1,000 records are still unread" in behind["unread"].what
+    assert "1,000 records are still unread" in behind["unread"].text
     assert "clock" in found("histogram", none, interval=CLOSED, now=after)
     assert "missing-tick" not in found("histogram", WELL, interval=CLOSED + 4, now=FIRST + DAY + HOUR, state="missing")
 
@@ -310,11 +319,11 @@ def test_before_the_first_worker_a_start_can_still_be_changed() -> None:
     pipeline = PIPELINES["histogram"]
     status = PipelineStatus(epoch="", first_window=None, partitions=(), skipped=12)
     [finding] = explain(pipeline, facts_of(pipeline, status, now=NOW))
-    assert finding.lines == (
-        "[start]",
-        'from = "earliest"',
-        'first_window = "2024-10-04T00:00:00Z"  # or an earlier start of a window',
-    )
+    assert finding.action.splitlines()[1:] == [
+        "    [start]",
+        '    from = "earliest"',
+        '    first_window = "2024-10-04T00:00:00Z"  # or an earlier start of a window',
+    ]
     assert (
         explain(
             pipeline, facts_of(pipeline, PipelineStatus(epoch="", first_window=None, partitions=(), skipped=0), now=NOW)
@@ -347,7 +356,7 @@ def test_an_archive_that_no_worker_begins_is_told_by_its_logs_start(
         PartitionStatus(stage="route", partition=number, state="missing", end=end) for number, end in enumerate(ends)
     )
     status = PipelineStatus(epoch="", first_window=None, partitions=rows, deleted=deleted)
-    causes = {one.cause: one for one in explain(ARCHIVE, facts_of(ARCHIVE, status, now=NOW))}
+    causes = {one.subject: one for one in explain(ARCHIVE, facts_of(ARCHIVE, status, now=NOW))}
     assert set(causes) == ({cause} if cause else set())
     if cause == "no-records":
         assert causes[cause].action == "write the whole archive and then start a worker, or correct input.topic"
@@ -358,10 +367,12 @@ def test_an_archive_that_no_worker_begins_is_told_by_its_logs_start(
 def test_the_other_kinds_have_their_own_causes() -> None:
     assert "holdout" in found("stream", {"stream": {"in": 5, "dead_letter": 0, "streams": 2, "rows": 0}})
     assert found("stream", {"stream": {"in": 5, "dead_letter": 0, "streams": 2, "rows": 3}}) == {}
-    assert found("stream", {}, state="missing", reason="r")["partition"].why == "r."
+    assert (
+        found("stream", {}, state="missing", finding=Finding("stream-0", "failure", "r", "a"))["partition"].why == "r."
+    )
     phase_1 = {"collect": {"in": 5, "phase_1": 5, "phase_2": 0, "late": 0, "dead_letter": 0}}
     server = {"phase_1": 5, "phase_2": 0, "expired": 0, "thresholds": 0, "intervals": 0}
-    assert "5 of 65,536 reports" in found("local", {**phase_1, "server": server})["holdout"].what
+    assert "5 of 65,536 reports" in found("local", {**phase_1, "server": server})["holdout"].text
     assert "phase-2" in found("local", {**phase_1, "server": {**server, "thresholds": 1}})
 
 

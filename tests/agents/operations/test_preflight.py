@@ -14,10 +14,10 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.access import grant, rights_of
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.preflight import clock, machine
-from susurrus.agents.operations.preflight.finding import Finding
 from susurrus.agents.operations.preflight.run import preflight
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.agents.runtime.host import FileLimit
@@ -76,11 +76,11 @@ def ready(kafka: Broker, tmp_path: Path) -> Setting:
 def test_nothing_fails_where_a_worker_could_run_and_the_commands_exit_code_says_so(
     ready: Setting, tmp_path: Path
 ) -> None:
-    wait_for(lambda: "unknown" not in {finding.state for finding in ready.look()}, "the cluster has Kafka's own topics")
+    wait_for(lambda: "unknown" not in {finding.level for finding in ready.look()}, "the cluster has Kafka's own topics")
     found = ready.look()
-    assert {finding.state for finding in found} <= {"ok", "warning"}, found
+    assert {finding.level for finding in found} <= {"ok", "warning"}, found
     several = ("topic", "compiled loops")  # one for each topic; whether they were built is no matter here
-    assert [finding.subject for finding in found if finding.state == "ok" and finding.subject not in several] == [
+    assert [finding.subject for finding in found if finding.level == "ok" and finding.subject not in several] == [
         "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock",
         "retention", "isolation", "time stamps", "open files", "threads", "epoch",
     ]  # fmt: skip
@@ -100,19 +100,19 @@ def test_topics_that_are_missing_or_wrong(kafka: Broker, tmp_path: Path) -> None
     assert "its topics do not exist yet" in setting.one("topics").text
     setting.create()
     setting.alter("cleanup.policy", "compact")
-    wait_for(lambda: any(f.subject == "topic" and f.state == "failure" for f in setting.look()), "the policy is seen")
-    [wrong] = [f for f in setting.look() if f.subject == "topic" and f.state == "failure"]
-    assert "cleanup.policy=compact" in wrong.text
-    assert "cleanup.policy=delete" in wrong.text
+    wait_for(lambda: any(f.subject == "topic" and f.level == "failure" for f in setting.look()), "the policy is seen")
+    [wrong] = [f for f in setting.look() if f.subject == "topic" and f.level == "failure"]
+    assert "cleanup.policy=compact" in str(wrong)
+    assert "cleanup.policy=delete" in str(wrong)
     # Too few brokers: the worker runs, so it is a warning, said once. The topics are as they would be created here.
     few = setting.look(topics={"replication_factor": 3, "min_insync_replicas": 2})
     assert not [f for f in few if f.subject == "topic" and "replication" in f.text]
-    assert setting.one("brokers", topics={"replication_factor": 3, "min_insync_replicas": 2}).state == "warning"
+    assert setting.one("brokers", topics={"replication_factor": 3, "min_insync_replicas": 2}).level == "warning"
 
 
 def test_a_raw_topic_that_keeps_less_than_a_window(ready: Setting) -> None:
     ready.alter("retention.ms", "3600000")
-    wait_for(lambda: ready.one("retention").state == "warning", "the retention is seen")
+    wait_for(lambda: ready.one("retention").level == "warning", "the retention is seen")
     assert "keeps records for 1h, less than window.length=1d" in ready.one("retention").text
 
 
@@ -126,8 +126,8 @@ def test_an_open_transaction_of_a_producer(ready: Setting) -> None:
     producer.flush(20)
     found = ready.one("isolation")
     producer.abort_transaction(20)
-    assert (found.state, f"open on {ready.raw}, partition 1: releases wait" in found.text) == ("warning", True)
-    wait_for(lambda: ready.one("isolation").state == "ok", "the transaction has ended")
+    assert (found.level, f"open on {ready.raw}, partition 1: releases wait" in str(found)) == ("warning", True)
+    wait_for(lambda: ready.one("isolation").level == "ok", "the transaction has ended")
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_a_clock_that_is_wrong(
 
     monkeypatch.setattr(clock, "time", Skewed)
     found = ready.one("clock")
-    assert found.state == state, found
-    assert f" {way} the broker" in found.text
-    assert found.text.startswith("this machine is ")
+    assert found.level == state, found
+    assert f" {way} the broker" in str(found)
+    assert str(found).startswith("this machine is ")
 
 
 def test_a_record_from_the_future(ready: Setting) -> None:
@@ -153,24 +153,24 @@ def test_a_record_from_the_future(ready: Setting) -> None:
     producer.produce(ready.raw, b"{}", partition=0, timestamp=int(time.time() * 1000) + 600_000)
     assert producer.flush(20) == 0
     found = ready.one("time stamps")
-    assert found.state == "warning"
-    assert found.text.startswith(f"the newest record of {ready.raw} is stamped ")
+    assert found.level == "warning"
+    assert str(found).startswith(f"the newest record of {ready.raw} is stamped ")
 
 
 def test_a_secret_for_everyone_and_none(ready: Setting) -> None:
     (ready.directory / "secret").chmod(0o644)
     found = ready.one("noise secret")
-    assert (found.state, "run chmod o=" in found.text) == ("warning", True)
-    assert SECRET not in found.text
+    assert (found.level, "run chmod o=" in str(found)) == ("warning", True)
+    assert SECRET not in str(found)
     (ready.directory / "secret").unlink()
-    assert ready.one("noise secret").state == "failure"
+    assert ready.one("noise secret").level == "failure"
 
 
 def test_a_disk_that_is_full_or_in_the_way(ready: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ready.one("disk", worker={"data_directory": str(ready.directory / "secret")}).state == "failure"
+    assert ready.one("disk", worker={"data_directory": str(ready.directory / "secret")}).level == "failure"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - 5 * 10**8, 5 * 10**8))
     found = ready.one("disk")
-    assert (found.state, "0.5 GB free" in found.text) == ("warning", True)
+    assert (found.level, "0.5 GB free" in str(found)) == ("warning", True)
 
 
 @pytest.mark.parametrize(("allowed", "state"), [(100, "failure"), (300, "warning"), (float("inf"), "ok")])
@@ -180,14 +180,14 @@ def test_a_small_limit_of_open_files(
     limit = FileLimit(allowed=allowed, least=226, enough=500, tasks=9)
     monkeypatch.setattr(machine.host, "file_limit", lambda *arguments, **options: limit)
     found = ready.one("open files")
-    assert found.state == state
-    assert ("raise the hard limit" in found.text) == (state != "ok")
+    assert found.level == state
+    assert ("raise the hard limit" in str(found)) == (state != "ok")
 
 
 def test_no_broker_and_no_cluster(kafka: Broker, tmp_path: Path) -> None:
     setting = Setting(kafka, tmp_path)
     found = setting.look(kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert [(f.subject, f.state) for f in found if f.subject != "compiled loops"] == [
+    assert [(f.subject, f.level) for f in found if f.subject != "compiled loops"] == [
         ("promise", "warning"), ("noise secret", "ok"), ("disk", "ok"), ("kafka.properties", "ok"), ("brokers", "failure"),
     ]  # fmt: skip
     assert "nothing listens at 127.0.0.1:1" in found[-1].text
@@ -202,15 +202,17 @@ def test_rights_that_are_missing_and_what_a_worker_may_not_ask(guarded: Guarded,
     setting.create()
     properties = guarded.new_user("preflight")
     setting.data["kafka"] = {"bootstrap_servers": guarded.password, "properties": properties}
-    states = {finding.subject: finding for finding in setting.look()}
-    assert states["topics"].state == states["rights"].state == "failure"
-    assert "kafka-acls.sh" in states["topics"].text
+    missing = [finding for finding in setting.look() if finding.subject == "rights"]
+    assert {finding.level for finding in missing} == {"failure"}
+    assert all(finding.action.startswith("give it:\n    kafka-acls.sh") for finding in missing)
+    for what in ("input.topic=", "topic=", "group=", "transactional-id="):
+        assert any(f" on {what}" in finding.text for finding in missing), what
     rights = rights_of(settings_from(setting.data, environ={}), "worker")
     admin = guarded.admin()
     grant(admin, "User:preflight", rights)
-    wait_for(lambda: not [f for f in setting.look() if f.state == "failure"], "the worker has its rights")
+    wait_for(lambda: not [f for f in setting.look() if f.level == "failure"], "the worker has its rights")
     found = setting.one("clock")
-    assert (found.state, "Describe on __transaction_state" in found.text) == ("unknown", True)
+    assert (found.level, "Describe on __transaction_state" in str(found)) == ("unknown", True)
 
 
 def test_registries_that_answer_and_refuse(ready: Setting, schema_registry: str) -> None:
@@ -219,7 +221,7 @@ def test_registries_that_answer_and_refuse(ready: Setting, schema_registry: str)
     output = {"format": "avro", "registry": {"url": schema_registry}}
     reading = {"format": "avro", "registry": {"url": schema_registry}}
     found = [one for one in ready.look(output=output, input=reading) if "registry" in one.subject]
-    assert [(one.subject, one.state) for one in found] == [("input.registry", "ok"), *[("output.registry", "ok")] * 2]
+    assert [(one.subject, one.level) for one in found] == [("input.registry", "ok"), *[("output.registry", "ok")] * 2]
     assert found[1].text == f"subject={ready.prefix}.p.histogram-value gets the schema when the first worker starts"
     subject = f"{ready.prefix}.p.histogram-value"
     other = Schema('{"type": "record", "name": "Other", "fields": [{"name": "a", "type": "int"}]}')
@@ -227,7 +229,7 @@ def test_registries_that_answer_and_refuse(ready: Setting, schema_registry: str)
         client.register_schema(subject, other)
         client.set_compatibility(subject_name=subject, level="FULL")
     refused = ready.one("output.registry", output=output)
-    assert (refused.state, f"subject={subject} has a schema that this one is not compatible with" in refused.text) == (
+    assert (refused.level, f"subject={subject} has a schema that this one is not compatible with" in str(refused)) == (
         "failure",
         True,
     )
@@ -237,4 +239,4 @@ def test_registries_that_answer_and_refuse(ready: Setting, schema_registry: str)
         ("output.registry", {"output": {**output, "registry": gone}}),
     ):
         away = ready.one(subject, **section)
-        assert (away.state, "no answer" in away.text) == ("failure", True)
+        assert (away.level, "no answer" in str(away)) == ("failure", True)

@@ -23,9 +23,9 @@ from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.cli.status import _found as what_runs
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding, sentences
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations import probe
-from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.operations.test_web import get
@@ -51,14 +51,15 @@ def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -
 
 def seen(settings: Settings) -> tuple[str, bool]:
     found = probe.look(pipeline_of(settings))
-    assert isinstance(found, Trouble)
-    assert PASSWORD not in found.text
-    return found.text, found.waits
+    assert not isinstance(found, probe.Ready)
+    text = sentences(found)
+    assert PASSWORD not in text
+    return text, found[0].waits
 
 
 def said_now(settings: Settings) -> str:
     found = probe.look(pipeline_of(settings))
-    return found.text if isinstance(found, Trouble) else ""
+    return "" if isinstance(found, probe.Ready) else sentences(found)
 
 
 def test_names_and_ports_that_lead_nowhere_are_waited_for() -> None:
@@ -161,7 +162,7 @@ def test_topics_that_are_missing_are_waited_for(guarded: Guarded) -> None:
     assert waits
     create_topics(settings, admin)
     wait_for(
-        lambda: probe.look(pipeline_of(settings)) == probe.Fit(brokers=1, partitions=1 + 2 + 2), "nothing is missing"
+        lambda: probe.look(pipeline_of(settings)) == probe.Ready(brokers=1, partitions=1 + 2 + 2), "nothing is missing"
     )
 
 
@@ -202,7 +203,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     admin.create_topics([NewTopic("raw", 2, 1)])["raw"].result(20)
     create_topics(settings, admin)
     grant(guarded, RIGHTS)
-    wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Fit), "all rights are there")
+    wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), probe.Ready), "all rights are there")
     command = f"    kafka-acls.sh --bootstrap-server {guarded.password} --add --allow-principal User:susurrus"
     read, prefixed = "--operation Read --operation Describe", "--resource-pattern-type prefixed"
     all_topics = f"--operation Read --operation Write --operation Delete --operation Describe {prefixed} --topic s.p."
@@ -218,7 +219,7 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
         (RIGHTS[9], 'Write on topic="s.charges"', charges),
     ):
         grant(guarded, [right for right in RIGHTS if right != missing])
-        wait_for(lambda: isinstance(probe.look(pipeline_of(settings)), Trouble), "the right is gone")
+        wait_for(lambda: not isinstance(probe.look(pipeline_of(settings)), probe.Ready), "the right is gone")
         text, waits = seen(settings)
         assert text.splitlines()[0].startswith(f"the right {says}"), missing
         assert text.splitlines()[1] == f"{command} {gives}"
@@ -227,10 +228,10 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     grant(guarded, [right for right in RIGHTS if right != RIGHTS[5]])
     wait_for(lambda: "right Delete" in said_now(settings), "Delete is gone")
     found, trouble = what_runs(pipeline_of(settings))
-    assert trouble is not None
+    assert trouble
     assert found.workers == 0
     assert {row.state for row in found.partitions} == {"missing"}
-    assert 'the right Delete on topic="s.p.by-user"' in trouble.text
+    assert 'the right Delete on topic="s.p.by-user"' in sentences(trouble)
     grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.p", LITERAL, "DESCRIBE")])
     wait_for(lambda: "right Read on group" in said_now(settings), "Read is gone")
     grant(guarded, [])
@@ -239,18 +240,20 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
 
 
 def test_what_passes_by_itself_is_said_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Trouble("no broker", waits=True), Trouble("no topics", waits=True), probe.Fit(3, 8)]
+    away = Finding("brokers", "failure", "no broker", "start it", waits=True)
+    missing = Finding("topics", "failure", "no topics", "create them", waits=True)
+    found = [[away], [missing], probe.Ready(3, 8)]
     monkeypatch.setattr(probe, "look", lambda pipeline: found.pop(0))
     monkeypatch.setattr(probe, "_PAUSE_SECONDS", (0.0,))
-    shown: list[str] = []
-    assert probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), shown.append) == probe.Fit(3, 8)
-    assert shown == ["no broker", "no topics", ""]
+    shown: list[Finding | None] = []
+    assert probe.wait_until_ready(pipeline_of(settings_for("localhost:9092", {})), shown.append) == probe.Ready(3, 8)
+    assert shown == [away, missing, None]
 
 
 def test_what_an_operator_must_fix_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "look", lambda pipeline: Trouble("no right", waits=False))
-    with pytest.raises(ConfigurationError, match="no right"):
-        probe.wait_until_fit(pipeline_of(settings_for("localhost:9092", {})), lambda text: None)
+    monkeypatch.setattr(probe, "look", lambda pipeline: [Finding("rights", "failure", "no right", "give it")])
+    with pytest.raises(ConfigurationError, match="no right; give it"):
+        probe.wait_until_ready(pipeline_of(settings_for("localhost:9092", {})), lambda text: None)
 
 
 CONFIGURATION = """

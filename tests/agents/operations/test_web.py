@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from susurrus.agents.broker.network import free_ports
+from susurrus.agents.finding import Finding, waits
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
 from susurrus.agents.runtime.health import Health
@@ -65,7 +66,7 @@ class Task(SimpleNamespace):
 
     def __init__(self, stage: str, partition: int, **changes: Any) -> None:
         fields = {
-            "state": "running", "stalled": None, "disk_trouble": "", "position": 12, "interval": 3, "alive_at": time.monotonic(),
+            "state": "running", "stalled": None, "disk_trouble": None, "position": 12, "interval": 3, "alive_at": time.monotonic(),
             "committed_at": time.monotonic() - 5, "store_bytes": 4096, "committed_counters": {"in": 100, "late": 2},
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
@@ -75,8 +76,8 @@ class Task(SimpleNamespace):
     def report(self) -> dict[str, Any]:
         return {"position": self.position} | ({} if self.interval is None else {"interval": self.interval})
 
-    def stall(self) -> str | None:
-        found: str | None = self.stalled
+    def stall(self) -> Finding | None:
+        found: Finding | None = self.stalled
         return found
 
     def is_alive(self) -> bool:
@@ -90,7 +91,7 @@ def supervisor_of(*tasks: Task, generation: int = 4, loop: Any = None) -> Any:
     group: Any = SimpleNamespace(
         tasks={(task.stage_name, task.partition): task for task in tasks}, generation=generation, loop=loop
     )
-    disk: Any = SimpleNamespace(unhealthy=lambda: "")
+    disk: Any = SimpleNamespace(unhealthy=lambda: None)
     return SimpleNamespace(
         group=group,
         health=Health(group, disk, changed().worker.watchdog / 1000, threading.Event()),
@@ -122,7 +123,7 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
     port = serve(
         supervisor_of(
             Task("route", 0),
-            Task("bound", 1, stalled="source 2 is missing: start it"),
+            Task("bound", 1, stalled=waits("route", "source 2 is missing", "start it")),
             Task(
                 "release",
                 7,
@@ -157,11 +158,13 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
 
 
 def test_the_page_in_words_gives_the_reason(serve: Any) -> None:
-    port = serve(supervisor_of(Task("route", 0), Task("bound", 1, stalled="source 2 is missing: start it")))
+    port = serve(
+        supervisor_of(Task("route", 0), Task("bound", 1, stalled=waits("route", "source 2 is missing", "start it")))
+    )
     assert get(port, "/") == (
         200,
         'susurrus.page-views: worker host-"1"\\, generation 4\n'
-        "bound-1: stalled, position 12, interval 3, source 2 is missing: start it\n"
+        "bound-1: stalled, position 12, interval 3, source 2 is missing; start it\n"
         "route-0: running, position 12, interval 3\n",
     )
 
@@ -216,11 +219,11 @@ def test_a_worker_is_ready_when_all_it_has_is_recovered(serve: Any) -> None:
 
 def test_a_worker_that_cannot_start_yet_is_healthy_and_says_what_it_waits_for(serve: Any) -> None:
     supervisor = supervisor_of(generation=-1)
-    supervisor.health.waits_for = "input.topic=raw does not exist: create it"
+    supervisor.health.waits_for = waits("topics", "input.topic=raw does not exist", "create it")
     port = serve(supervisor)
     assert get(port, "/healthz") == (200, "ok\n")
-    assert get(port, "/readyz") == (503, "input.topic=raw does not exist: create it\n")
-    assert get(port, "/")[1].endswith("not started yet: input.topic=raw does not exist: create it\n")
+    assert get(port, "/readyz") == (503, "input.topic=raw does not exist; create it\n")
+    assert get(port, "/")[1].endswith("not started yet: input.topic=raw does not exist; create it\n")
 
 
 def test_a_loop_that_hangs_is_unhealthy(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.runtime import disk as module
 from susurrus.agents.runtime.disk import Disk, take_directory
 from susurrus.agents.runtime.store import Store, abandoned
@@ -17,22 +18,22 @@ from tests.broker import wait_for
 from tests.chaos.test_full_disk import fill, small_disk
 
 
-def disk_of(directory: Path, given_up: list[str] | None = None, *, silence: float = 3_600.0) -> Disk:
+def disk_of(directory: Path, given_up: list[Finding] | None = None, *, silence: float = 3_600.0) -> Disk:
     return Disk(directory, gives_up=[].append if given_up is None else given_up.append, silence=silence)
 
 
 def test_a_disk_that_can_be_written_is_no_trouble_and_nothing_stays_on_it(tmp_path: Path) -> None:
     disk = disk_of(tmp_path)
-    assert (disk.look(), disk.trouble, disk.unhealthy()) == ("", "", "")
+    assert (disk.look(), disk.trouble, disk.unhealthy()) == (None, None, None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_is_gone_is_a_trouble_until_it_is_back(tmp_path: Path) -> None:
     disk = disk_of(tmp_path / "state")
-    assert "errno=ENOENT" in disk.look()
-    assert disk.unhealthy() == disk.trouble != ""
+    assert "errno=ENOENT" in str(disk.look())
+    assert disk.unhealthy() == disk.trouble is not None
     (tmp_path / "state").mkdir()
-    assert (disk.look(), disk.unhealthy()) == ("", "")
+    assert (disk.look(), disk.unhealthy()) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_less_than_a_megabyte_is_a_full_disk_unless_it_does_not_say(
 ) -> None:
     said = SimpleNamespace(f_blocks=blocks, f_bfree=free, f_bavail=free, f_frsize=4096)
     monkeypatch.setattr(module.os, "statvfs", lambda _: said)
-    assert ("errno=ENOSPC" in disk_of(tmp_path).look()) == trouble
+    assert ("errno=ENOSPC" in str(disk_of(tmp_path).look())) == trouble
 
 
 def test_a_disk_that_stays_unusable_is_given_up_once_and_one_that_heals_is_not(
@@ -57,7 +58,7 @@ def test_a_disk_that_stays_unusable_is_given_up_once_and_one_that_heals_is_not(
 
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(module, "_write", write)
-    given_up: list[str] = []
+    given_up: list[Finding] = []
     disk = disk_of(tmp_path, given_up)
     for broken[0] in (True, True, False, True, True):
         disk.look()
@@ -67,7 +68,7 @@ def test_a_disk_that_stays_unusable_is_given_up_once_and_one_that_heals_is_not(
         disk.look()
         now[0] += 1.0
     assert given_up == [disk.trouble]
-    assert "errno=EROFS" in given_up[0]
+    assert "errno=EROFS" in given_up[0].text
 
 
 def test_a_disk_that_does_not_answer_is_unhealthy_and_keeps_nobody_waiting_who_asks(
@@ -84,10 +85,10 @@ def test_a_disk_that_does_not_answer_is_unhealthy_and_keeps_nobody_waiting_who_a
     looks = threading.Thread(target=disk.look)
     looks.start()
     assert begun.wait(60)
-    assert f"path={tmp_path}: the disk has not answered for 0 s" in disk.unhealthy()
+    assert f"path={tmp_path}: the disk has not answered for 0 s" in str(disk.unhealthy())
     go.set()
     looks.join()
-    assert disk.unhealthy() == ""
+    assert disk.unhealthy() is None
 
 
 def test_all_who_failed_go_on_when_one_look_has_succeeded(tmp_path: Path) -> None:
@@ -109,15 +110,15 @@ def test_stores_of_a_full_disk_are_left_at_once_and_closed_when_it_has_room(
 ) -> None:
     with small_disk(tmp_path / "disk") as place:
         disk = disk_of(place)
-        assert disk.look() == ""
+        assert disk.look() is None
         stores = [Store(place / f"bound-{number}") for number in range(3)]
         for store in stores:
             store.write([(b"\x01a", b"1")], meta=b"first")
             store.flush()
             store.write([(b"\x01a", b"2")], meta=b"second")
         fill(place)
-        assert "errno=ENOSPC" in disk.look()
-        assert str(place) in disk.trouble
+        assert "errno=ENOSPC" in str(disk.look())
+        assert str(place) in str(disk.trouble)
         monkeypatch.setattr(Store, "close", lambda _: pytest.fail("RocksDB would wait"))
         for store in stores:
             store.abandon()
@@ -125,7 +126,7 @@ def test_stores_of_a_full_disk_are_left_at_once_and_closed_when_it_has_room(
         assert abandoned()
         monkeypatch.undo()
         (place / "ballast").unlink()
-        assert disk.look() == ""
+        assert disk.look() is None
         assert not abandoned()
         for store in stores:
             again = Store(store.directory, lock_seconds=0.0)  # nobody has it any more

@@ -14,12 +14,12 @@ from confluent_kafka.admin import NewTopic
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.finding import Finding, sentences
 from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations import probe
 from susurrus.agents.operations.brokers import Cluster, reach
-from susurrus.agents.operations.trouble import Trouble
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from tests.agents.operations.test_probe import settings_for
 from tests.agents.runtime.test_security import read
@@ -49,12 +49,12 @@ def test_one_token_opens_every_client(door: Door) -> None:
     assert door.provider.forms[-1] == {"grant_type": "client_credentials", "scope": "kafka"}
 
 
-def found_by(door: Door, **properties: Any) -> Trouble:
+def found_by(door: Door, **properties: Any) -> Finding:
     found = probe.look(pipeline_of(settings_for(door.signed, {**door.provider.properties, **properties})))
-    assert isinstance(found, Trouble)
-    assert SECRET not in found.text
-    assert "Bearer" not in found.text
-    return found
+    assert not isinstance(found, probe.Ready)
+    assert SECRET not in sentences(found)
+    assert "Bearer" not in sentences(found)
+    return found[0]
 
 
 def test_a_wrong_secret_ends_the_worker(door: Door) -> None:

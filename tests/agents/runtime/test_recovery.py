@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.runtime import recovery, stall
 from susurrus.agents.runtime import task as task_module
+from susurrus.agents.runtime.disk import disk_finding
 from susurrus.agents.runtime.stage import MorePublic, NotYet
 from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import (
@@ -28,19 +30,21 @@ from tests.broker import wait_for
 
 Work = Callable[[PartitionTask], None]
 FULL = StoreUnusable(errno.ENOSPC, Path("/disk/route-0"), "No space left on device")
+FULL_DISK = disk_finding(FULL)
+MISSING = Finding("route-0", "failure", "topic=x does not exist", "create it", waits=True)
 
 
 class Ledger:
     """Keeps the refusals that a task records."""
 
     def __init__(self) -> None:
-        self.recorded: list[str] = []
+        self.recorded: list[Finding | None] = []
 
-    def refuse(self, stage: str, partition: int, reason: str) -> None:
-        self.recorded.append(reason)
+    def refuse(self, stage: str, partition: int, refusal: Finding) -> None:
+        self.recorded.append(refusal)
 
     def clear_refusal(self, stage: str, partition: int) -> None:
-        self.recorded.append("")
+        self.recorded.append(None)
 
 
 class World:
@@ -50,7 +54,7 @@ class World:
         self.ledger, self.given_up = Ledger(), list[str]()
         self.pauses: list[float] = []
         self.now = 1000.0
-        self.disk: Any = SimpleNamespace(trouble="", look=lambda: self.disk.trouble)
+        self.disk: Any = SimpleNamespace(trouble=None, look=lambda: self.disk.trouble)
         services = {
             "clients": SimpleNamespace(application="s.p", embedded=False),
             "ledger": self.ledger,
@@ -77,18 +81,18 @@ class World:
 def test_what_an_operator_can_fix_is_tried_again_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, kind: type[Refusal | PrivacyError]
 ) -> None:
-    seen: list[tuple[str, str | None, bool]] = []
+    seen: list[tuple[str, Finding | None, bool]] = []
 
     def start(task: PartitionTask) -> None:
         seen.append((task.state, task.stall(), task.reading))
         task.recovery.starts("recovering state from the changelog")
         if len(seen) < 10:
-            raise kind("topic=x does not exist: create it")
+            raise kind("topic=x does not exist", "create it")
 
     world = World(monkeypatch, start=start)
     world.task.run()
     assert world.pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    assert seen[1:] == [("refused", "topic=x does not exist: create it", False)] * 9
+    assert seen[1:] == [("refused", MISSING, False)] * 9
 
 
 @pytest.mark.parametrize("kind", [Refusal, ReplayMismatch, PrivacyError])
@@ -99,13 +103,16 @@ def test_what_no_operator_can_fix_from_outside_is_not_tried_again(
 
     def start(task: PartitionTask) -> None:
         attempts.append(None)
-        raise kind("topic=x was recreated: restore it")
+        raise kind("topic=x was recreated", "restore it")
 
     world = World(monkeypatch, start=start)
     world.task.run()
     assert (len(attempts), world.pauses) == (1, [])
-    assert (world.task.state, world.task.stall()) == ("refused", "topic=x was recreated: restore it")
-    assert world.ledger.recorded == ["topic=x was recreated: restore it"]
+    assert (world.task.state, world.task.stall()) == (
+        "refused",
+        Finding("route-0", "failure", "topic=x was recreated", "restore it"),
+    )
+    assert world.ledger.recorded == [world.task.stall()]
     assert not world.task.died
 
 
@@ -120,22 +127,26 @@ def test_a_refusal_is_withdrawn_when_the_task_really_runs_and_not_when_it_only_s
         states.append(task.state)
         assert task.reading
         if next(turns) == "refuse":
-            raise BudgetExhausted("budget: spent: raise it")
+            raise BudgetExhausted("budget: spent", "raise it")
         task.recovery.committed()
         states.append(task.state)
         task.stop()
 
     world = World(monkeypatch, work=work)
     world.task.run()
+    spent = Finding("route-0", "failure", "budget: spent", "raise it", waits=True)
     assert states == ["running", "refused", "refused", "running"]
     assert world.pauses == [5, 10]
-    assert world.ledger.recorded == ["", "budget: spent: raise it", "budget: spent: raise it", ""]
+    assert world.ledger.recorded == [None, spent, spent, None]
     assert world.task.state == "stopped"
 
 
 def test_its_successor_on_this_worker_is_refused_until_it_really_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = World(monkeypatch).task, World(monkeypatch).task
-    before.recovery.refusal, before.recovery._refused_times = "topic=x does not exist: create it", 3
+    before.recovery.refusal, before.recovery._refused_times = (
+        Finding("route-0", "failure", "topic=x does not exist", "create it"),
+        3,
+    )
     after.recovery.take_after(before.recovery)
     assert (after.state, after.stall(), after.recovery._refused_times) == ("refused", before.recovery.refusal, 3)
 
@@ -161,7 +172,9 @@ def test_what_is_public_and_not_known_is_a_refusal_when_two_starts_in_a_row_find
         if isinstance(evidence, Exception):
             raise evidence
         if evidence is not None:
-            raise MorePublic("more is public", evidence=evidence, refusal=f"trigger={evidence} is public: restore it")
+            raise MorePublic(
+                "more is public", evidence=evidence, refusal=Refusal(f"trigger={evidence} is public", "restore it")
+            )
 
     def work(task: PartitionTask) -> None:
         if left:
@@ -171,14 +184,14 @@ def test_what_is_public_and_not_known_is_a_refusal_when_two_starts_in_a_row_find
     world = World(monkeypatch, start=start, work=work)
     world.task.run()
     assert (world.task.state, left) == ("refused" if refused else "stopped", [])
-    assert [said for said in world.ledger.recorded if said] == (
-        [f"trigger={found[-1]} is public: restore it"] if refused else []
+    assert [str(said) for said in world.ledger.recorded if said] == (
+        [f"trigger={found[-1]} is public; restore it"] if refused else []
     )
 
 
 def test_a_pause_ends_at_once_when_the_partition_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(task: PartitionTask) -> None:
-        raise RetryableRefusal("topic=x does not exist: create it")
+        raise RetryableRefusal("topic=x does not exist", "create it")
 
     monkeypatch.setattr(recovery, "_FIRST_PAUSE_SECONDS", 3600.0)
     monkeypatch.setattr(recovery, "_LONGEST_PAUSE_SECONDS", 3600.0)
@@ -213,14 +226,14 @@ def test_a_task_that_waits_or_recovers_stops_at_once(monkeypatch: pytest.MonkeyP
         if start is endless:
             assert recovering.wait(30)
         else:
-            wait_for(lambda task=world.task: task.stall() == "waiting for x", "it waits")
+            wait_for(lambda task=world.task: str(task.stall()) == "waiting for x", "it waits")
         world.task.stop()
         world.task.join(60)
         assert (world.task.is_alive(), world.task.state) == (False, "stopped")
 
 
 def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
+    seen: list[Finding | None] = []
 
     def start(task: PartitionTask) -> None:
         seen.append(task.disk_trouble)
@@ -229,10 +242,10 @@ def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkey
     world = World(monkeypatch, start=start)
     world.task.run()
     assert sum(world.pauses) == recovery.PATIENCE_SECONDS
-    assert seen[1:] == [str(FULL)] * (len(seen) - 1)
+    assert seen[1:] == [FULL_DISK] * (len(seen) - 1)
     assert world.given_up == [f"route-0: {FULL}"]
-    assert world.ledger.recorded == [str(FULL)]
-    assert (world.task.state, world.task.stall()) == ("refused", str(FULL))
+    assert world.ledger.recorded == [FULL_DISK]
+    assert (world.task.state, world.task.stall()) == ("refused", FULL_DISK)
 
 
 def test_a_disk_that_has_room_again_in_time_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +258,7 @@ def test_a_disk_that_has_room_again_in_time_is_no_reason(monkeypatch: pytest.Mon
 
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.task.run()
-    assert (world.given_up, world.ledger.recorded, world.task.disk_trouble) == ([], [""], "")
+    assert (world.given_up, world.ledger.recorded, world.task.disk_trouble) == ([], [None], None)
 
 
 def test_a_disk_that_fails_again_and_again_while_the_task_works_is_the_same_trouble(
@@ -297,8 +310,9 @@ def test_a_missing_right_is_a_refusal_that_names_it(monkeypatch: pytest.MonkeyPa
     world = World(monkeypatch, start=start)
     world.task.run()
     refusal = world.ledger.recorded[0]
-    assert re.match(named, refusal)
-    assert "grant" in refusal.rpartition(": ")[2]
+    assert refusal is not None
+    assert re.match(named, refusal.text)
+    assert refusal.action.startswith("grant")
     assert world.pauses == [5]
 
 
@@ -312,7 +326,7 @@ def test_an_error_of_another_kind_starts_again_as_before(monkeypatch: pytest.Mon
 
     world = World(monkeypatch, start=start)
     world.task.run()
-    assert world.ledger.recorded == [""]
+    assert world.ledger.recorded == [None]
     assert world.pauses == [2.0]
 
 
@@ -324,19 +338,19 @@ def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves
     def start(task: PartitionTask) -> None:
         attempts.append(task.disk_trouble)
         if len(attempts) < 3:
-            world.disk.trouble = str(FULL)
+            world.disk.trouble = FULL_DISK
             raise FULL
 
     def wait(stopping: object, mark_alive: object) -> None:
-        assert (world.task.state, world.task.stall()) == ("starting", str(FULL))
+        assert (world.task.state, world.task.stall()) == ("starting", FULL_DISK)
         world.now += 1_000.0
-        world.disk.trouble = ""
+        world.disk.trouble = None
 
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.disk.wait = wait
     world.task.run()
-    assert attempts == ["", str(FULL), str(FULL)]
-    assert (world.given_up, world.pauses, world.task.disk_trouble) == ([], [], "")
+    assert attempts == [None, FULL_DISK, FULL_DISK]
+    assert (world.given_up, world.pauses, world.task.disk_trouble) == ([], [], None)
 
 
 def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_refused(
@@ -347,14 +361,14 @@ def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_
     def work(task: PartitionTask) -> None:
         store: Any = SimpleNamespace(abandon=lambda: left.append("abandoned"), close=lambda: left.append("closed"))
         task._committing._store = store
-        world.disk.trouble = str(FULL)
-        task.recovery.disk_stays_unusable(str(FULL))  # as the look at the disk does
+        world.disk.trouble = FULL_DISK
+        task.recovery.disk_stays_unusable(FULL_DISK)  # as the look at the disk does
         task.stop()
 
     world = World(monkeypatch, work=work)
     world.task.run()
-    assert (left, world.ledger.recorded[-1]) == (["abandoned"], str(FULL))
-    assert (world.task.state, world.task.stall()) == ("refused", str(FULL))
+    assert (left, world.ledger.recorded[-1]) == (["abandoned"], FULL_DISK)
+    assert (world.task.state, world.task.stall()) == ("refused", FULL_DISK)
 
 
 @pytest.mark.parametrize(
@@ -381,5 +395,5 @@ def test_a_machine_without_threads_or_memory_is_named_with_what_to_raise(
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.task.run()
     assert world.pauses == [5, 10]  # others may have ended by then
-    assert "raise ulimit -u, pids.max of its control group or its memory" in world.ledger.recorded[0]
-    assert "susurrus preflight" in world.ledger.recorded[0]
+    assert "raise ulimit -u, pids.max of its control group or its memory" in str(world.ledger.recorded[0])
+    assert "susurrus preflight" in str(world.ledger.recorded[0])

@@ -250,7 +250,7 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     task._life.stopping.clear()
     working(task, 3, lambda: iter([object()]))
     assert paused == [5, 6, 7]
-    assert "the last 7 transactions were aborted (KafkaException INVALID_TIMESTAMP)" in task.stall()
+    assert "the last 7 transactions were aborted (KafkaException INVALID_TIMESTAMP)" in str(task.stall())
     task._life.stopping.clear()
     task._committing.commit = lambda *_: None
     working(task, 1, lambda: iter([object()]))

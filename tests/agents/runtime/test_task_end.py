@@ -27,7 +27,7 @@ def fenced(task: Any) -> None:
 
 
 def refused(task: Any) -> None:
-    raise Refusal("raw=x: no")
+    raise Refusal("raw=x: no", "stop")
 
 
 def stopped(task: Any) -> None:

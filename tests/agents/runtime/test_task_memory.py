@@ -111,7 +111,7 @@ class World:
         transactions.services = SimpleNamespace(ledger=SimpleNamespace(epoch="e"))
         self.task._reading.log.look = lambda *_: None  # type: ignore[method-assign]
         if "lacks" in errors:
-            self.task.recovery.lack = lambda _: RetryableRefusal("topic=x does not exist")  # type: ignore[method-assign]
+            self.task.recovery.lack = lambda _: RetryableRefusal("topic=x does not exist", "create it")  # type: ignore[method-assign]
         stores = self.stores
         self.task._start_up = lambda: start_up(task, errors, stores)  # type: ignore[method-assign]
 
@@ -125,7 +125,7 @@ def stop(task: PartitionTask) -> None:
 
 
 def refuse(task: PartitionTask) -> None:
-    raise Refusal("raw=x: no")
+    raise Refusal("raw=x: no", "stop")
 
 
 def die(task: PartitionTask) -> None:
@@ -158,7 +158,9 @@ def once(error: Exception) -> Callable[[PartitionTask], None]:
             {"commit": [FAILED], "lacks": [None]}, stop, 2, 2, "stopped", id="aborted for a topic that is missing"
         ),
         pytest.param({}, refuse, 1, 1, "refused", id="refused"),
-        pytest.param({}, once(RetryableRefusal("raw=x: not yet")), 2, 2, "refused", id="refused and tried again"),
+        pytest.param(
+            {}, once(RetryableRefusal("raw=x: not yet", "wait")), 2, 2, "refused", id="refused and tried again"
+        ),
         pytest.param({}, once(NotYet("more is public")), 2, 2, "stopped", id="waited"),
         pytest.param({}, once(KeyError("x")), 2, 2, "stopped", id="an unforeseen error"),
         pytest.param({}, die, 1, 1, "running", id="died"),

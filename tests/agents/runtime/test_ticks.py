@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from susurrus.agents.finding import waits
 from susurrus.agents.runtime.ticks import Incoming, Sources, TickVector
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.tick import Tick
@@ -143,7 +144,9 @@ def test_what_holds_the_next_interval_back_is_named() -> None:
     reader = incoming(sources=3)
     assert reader.stall(9, "route") is None
     reader.tick(Tick(1, 12, 0, DIGEST), 0)
-    assert reader.stall(9, "route") == "interval=10 waits for route 0, 2: see what status says of route"
+    assert reader.stall(9, "route") == waits(
+        "route", "interval=10 waits for route 0, 2", "see what status says of route"
+    )
     reader.tick(Tick(0, 10, 0, DIGEST), 1)
     reader.tick(Tick(2, 10, 0, DIGEST), 2)
     assert reader.stall(9, "route") is None

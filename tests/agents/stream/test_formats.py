@@ -113,7 +113,7 @@ def test_the_rows_are_those_of_json_wherever_a_value_waits(tmp_path: Path, clock
     avro_runner.commit(now=clock.now)
     assert (avro_runner.position, stage.full) == (2050, True)
     assert f"topic=raw partition=0 offset=2050: the schema registry does not know schema id={LATE}" in (
-        stage.stall(clock.now) or ""
+        str(stage.stall(clock.now) or "")
     )
     clock.now += 6 * SECOND
     avro_runner.commit(now=clock.now)

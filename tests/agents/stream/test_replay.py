@@ -322,7 +322,7 @@ def test_a_ledger_that_does_not_know_the_last_public_row_is_an_older_copy(
         runner.restart()
     assert second.value.evidence == first.value.evidence
     assert re.search(
-        r"does not know, so internal topics are an older copy.*: restore them as they were", second.value.refusal
+        r"does not know, so internal topics are an older copy.*: restore them as they were", str(second.value.refusal)
     )
     assert runner.to(*PUBLIC) == before
     earlier.close()

@@ -86,7 +86,7 @@ def test_lost_state_is_refused_and_rebuilt_on_purpose_publishes_nothing_twice(li
     recreated(kafka, life.settings.topic("stream-changelog"))
     worker = rebuilt(life, 1)
     for row in wait_until_refused(life, ("stream", 0), ("stream", 1)):
-        assert "has committed before, but its changelog is empty" in row.reason
+        assert "has committed before, but its changelog is empty" in str(row.finding)
     assert worker.stop() == 0, worker.tail()
     assert life.public(["private-stream"]) == before
     lose_state(life)
@@ -128,11 +128,11 @@ def test_a_raw_log_with_another_value_is_refused(life: Pipeline) -> None:
     producer.flush(30)
     rebuilt(life, 1)
     [row] = wait_until_refused(life, ("stream", 0))
-    assert "stage=stream partition=0 position=700" in row.reason
-    assert "was published from different values, and the same noise must never cover two inputs" in row.reason
+    assert "stage=stream partition=0 position=700" in str(row.finding)
+    assert "was published from different values, and the same noise must never cover two inputs" in str(row.finding)
     assert (
         "restore the raw topic and the internal topics as they were at the last commit, or give the pipeline"
-        in row.action
+        in row.finding.action
     )
     # The other partition has the same values, and goes on.
     wait_for(lambda: rows(life) >= 225, "the other partition goes on")
@@ -151,6 +151,6 @@ def test_a_ledger_that_lacks_the_last_public_row_is_refused(life: Pipeline) -> N
     producer.flush(30)
     life.start()
     [row] = wait_until_refused(life, ("stream", 0))
-    assert "does not know, so internal topics are an older copy" in row.reason
-    assert row.action.startswith("restore them as they were at the last commit")
+    assert "does not know, so internal topics are an older copy" in str(row.finding)
+    assert row.finding.action.startswith("restore them as they were at the last commit")
     assert life.public(["private-stream"]) == before

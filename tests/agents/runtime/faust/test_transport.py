@@ -371,7 +371,9 @@ def test_a_partition_that_cannot_be_read_is_put_aside_for_a_while_and_said(monke
     assert fetch(consumer, {TPS[0]}) == {}
     [(place, reason)] = consumer.reported
     assert place == TPS[0]
-    assert reason.startswith("topic=raw partition=0 cannot be read (CorruptRecordException): a record batch is damaged")
+    assert reason.text.startswith(
+        "topic=raw partition=0 cannot be read (CorruptRecordException): a record batch is damaged"
+    )
     assert fetch(consumer, {TPS[0]}) == {}
     assert consumer.asked == len(consumer.reported) == 1
     consumer.aside = {tp: (what, 0.0) for tp, (what, _) in consumer.aside.items()}  # a while later

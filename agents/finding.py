@@ -1,0 +1,54 @@
+"""A finding: what an operator should know of the setup, or of the running pipeline, and what to do about it.
+
+`susurrus config check`, `preflight`, `topics check` and `status`, the log of a worker's start and its pages show findings. So the
+text and the action stay two fields from where they are found to where they are shown, through the ledger's records, too.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from susurrus.mechanisms.errors import SusurrusError
+
+Level = Literal["ok", "warning", "failure", "unknown"]
+"""A worker runs with a warning. It does not start, or a partition of it stops, with a failure. unknown: this user may not ask,
+Kafka did not answer, or another machine would answer otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found. As text, it is one sentence: what was found, and what to do.
+
+    subject: what was looked at, a stable name. text: what was found; it names no user and no key. action: what the operator should
+    do; its lines that begin with four spaces are to copy, into a shell or a file of settings. waits: it may pass by itself, and
+    what it stops tries again. Every finding that is not ok has an action, or waits, or ends its text with what to do. Of a cause
+    that keeps records out of the result: why, what lies behind it; number, of what the text counts, mostly records; share, of all
+    records that there are, the part that the cause keeps out, 0 to 1.
+    """
+
+    subject: str
+    level: Level
+    text: str
+    action: str = ""
+    waits: bool = False
+    why: str = ""
+    number: int | None = None
+    share: float = 0.0
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.text, self.action)))
+
+    @classmethod
+    def of(cls, error: SusurrusError, subject: str) -> "Finding":
+        """What an error says. A failure; it waits where the error is retried."""
+        return cls(subject, "failure", error.text, error.action, waits=error.retryable)
+
+
+def waits(subject: str, text: str, action: str = "") -> Finding:
+    """What holds something back that goes on by itself, once that is over."""
+    return Finding(subject, "warning", text, action, waits=True)
+
+
+def sentences(findings: Iterable[Finding]) -> str:
+    """One line for each."""
+    return "\n".join(map(str, findings))
