@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from susurrus.agents.cli.csv_rows import csv_rows
-from susurrus.agents.cli.export import export, records
 from susurrus.agents.cli.watching.stream import _record as stream_record
 from susurrus.topics.histogram import Measured
 from susurrus.topics.private_stream import StreamRow
+from tests.agents.cli.test_export import records, write
 from tests.agents.cli.test_tables import snapshot
 
 STARTS = "=+-@＝＋－＠"
@@ -67,7 +67,7 @@ def written(texts: list[Any], tmp_path: Path) -> list[dict[str, str]]:
     keys = {
         json.dumps(["x", text], ensure_ascii=False, separators=(",", ":")).encode(): n for n, text in enumerate(texts)
     }
-    export(records(snapshot(keys), ("a", "b"), 21_600_000), "csv", tmp_path / "h.csv")
+    write(records(snapshot(keys), "a", "b"), "csv", tmp_path / "h.csv")
     with (tmp_path / "h.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, strict=True))
 
@@ -105,7 +105,7 @@ def test_a_text_that_looks_like_something_else_is_told_apart_by_its_quotes() -> 
 
 def test_keys_with_one_part_and_names_of_columns(tmp_path: Path) -> None:
     """The names are the operator's, not a record's: they stay as they are, so that a program finds its column."""
-    export(records(snapshot({b'"=1"': 2, b"-5": 3}), ("@version",), 21_600_000), "csv", tmp_path / "h.csv")
+    write(records(snapshot({b'"=1"': 2, b"-5": 3}), "@version"), "csv", tmp_path / "h.csv")
     with (tmp_path / "h.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, strict=True))
     assert [(row["key"], row["@version"]) for row in rows] == [('"=1"', "'=1"), ("-5", "-5")]
