@@ -167,7 +167,8 @@ SCENARIOS: dict[str, Scenario] = {
         },
         # The stream's threshold is that of `no last look`; here it is the one of the last trigger.
         by_strategy={
-            "closing": {"unknown_share": 0.9, "public_share": 0.05, "ranked_keys": 1, "keys": 1, "filter_weight": 0.0}
+            ALONE: {"ranked_keys": 1},
+            "closing": {"unknown_share": 0.9, "public_share": 0.05, "ranked_keys": 1, "keys": 1, "filter_weight": 0.0},
         },
         exposes=("no plus one",),
     ),
@@ -177,7 +178,7 @@ SCENARIOS: dict[str, Scenario] = {
         users=1,
         build=partial(boundary, others=0, keys=2),
         plan={"epsilon": 2.0, "triggers": 24, "max_records": 2, **STREAM},
-        by_strategy={"closing": {"ranked_keys": 2, "keys": 2}},
+        by_strategy={ALONE: {"ranked_keys": 2}, "closing": {"ranked_keys": 2, "keys": 2}},
         exposes=("no union bound",),
     ),
     "burst": Scenario(
