@@ -12,14 +12,16 @@ from susurrus.agents.config.explain import explain, quoted
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.config.written import bare_numbers
 from susurrus.agents.histogram.clock import CLOCKS
-from susurrus.agents.histogram.pipeline import Histogram
-from susurrus.agents.local.pipeline import Local
+from susurrus.agents.histogram.pipeline import HistogramPipeline
+from susurrus.agents.local.pipeline import LocalPipeline
 from susurrus.agents.runtime.pipeline import Pipeline
-from susurrus.agents.stream.pipeline import Stream
+from susurrus.agents.stream.pipeline import StreamPipeline
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
 
-KINDS: Final[Mapping[str, type[Pipeline[Any]]]] = {p.settings_class.kind: p for p in (Histogram, Stream, Local)}
+KINDS: Final[Mapping[str, type[Pipeline[Any]]]] = {
+    p.settings_class.kind: p for p in (HistogramPipeline, StreamPipeline, LocalPipeline)
+}
 
 _REGISTRIES: Final[Mapping[str, Mapping[str, Any]]] = {"pipeline": KINDS, "clock": CLOCKS}
 """What the field ``kind`` of a section may name. Every pipeline has these sections; agents/config/ cannot import the registries."""
@@ -84,7 +86,7 @@ def settings_from(
     kinds = {section: _kind(resolved, section) for section in _REGISTRIES}
     problems += _unknown_kinds(kinds)
     # Where there is no such kind, the rest is checked as a histogram's.
-    chosen = KINDS.get(str(kinds["pipeline"]), Histogram).settings_class
+    chosen = KINDS.get(str(kinds["pipeline"]), HistogramPipeline).settings_class
     of_other_kinds = list(_of_other_kinds(resolved, chosen))
     if written and (bare := list(bare_numbers(resolved, chosen))):
         # Which unit was meant decides what else is wrong.

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
@@ -169,7 +169,7 @@ class Runner:
         sources = range(self.services.clients.partitions(self.raw))
         for at in range(0, max(len(self.logs[self.raw, source]) for source in sources) + 1, self.fetch):
             for source in sources:
-                self.pump(Route, source, self.raw, now, limit=at + self.fetch)
+                self.pump(RouteStage, source, self.raw, now, limit=at + self.fetch)
         return self.settle(now)
 
     def run_live(self, clock: WallClock, until: int) -> list[bytes]:
@@ -178,7 +178,7 @@ class Runner:
             clock.now += STEP_MS
             for source in range(self.services.clients.partitions(self.raw)):
                 end = self.services.clients.watermarks(self.raw, source)[1]
-                self.pump(Route, source, self.raw, clock.now, limit=end)
+                self.pump(RouteStage, source, self.raw, clock.now, limit=end)
         return self.settle(clock.now)
 
     def settle(self, now: int) -> list[bytes]:
@@ -187,9 +187,9 @@ class Runner:
         while (size := sum(map(len, self.logs.values()))) > seen:
             seen = size
             for partition in range(settings.topics.by_user_partitions):
-                self.pump(Bound, partition, self.services.topic("by-user"), now)
+                self.pump(BoundStage, partition, self.services.topic("by-user"), now)
             for partition in range(settings.topics.bounded_partitions):
-                self.pump(Release, partition, self.services.topic("bounded"), now)
+                self.pump(ReleaseStage, partition, self.services.topic("bounded"), now)
         topic = self.services.topic("histogram")
         return [record.value for (name, _), log in self.logs.items() if name == topic for record in log]
 

@@ -32,7 +32,7 @@ from susurrus.agents.formats import waiting
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.feedback import PublishedKeys
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.plan import Plan
@@ -223,7 +223,7 @@ def _planted(defect: str) -> Iterator[None]:
         if defect == "kinds in one number":
             stack.enter_context(patch.object(evaluation, "groups", _grouped_by_one_number))
         if defect == "growth at a tick":
-            stack.enter_context(patch.object(Route, "_look_for_growth", _looks_when_it_ticks))
+            stack.enter_context(patch.object(RouteStage, "_look_for_growth", _looks_when_it_ticks))
         yield
 
 
@@ -245,7 +245,7 @@ def _grouped_by_one_number(columns: Any, rows: int, reasons: Any) -> list[tuple[
     ]
 
 
-def _looks_when_it_ticks(route: Route, now: int) -> None:
+def _looks_when_it_ticks(route: RouteStage, now: int) -> None:
     """The planted defect: source 0 looks for partitions when it ticks, and a record decides when that is."""
     growth, interval = route._growth, route._clock.closed
     if growth is None or interval <= growth.looked:

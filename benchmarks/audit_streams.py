@@ -23,8 +23,8 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.pipelines import settings_from
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.stream.mechanism import Promise, mechanism_of, promise_of
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.mechanism import EventPromise, mechanism_of, promise_of
+from susurrus.agents.stream.stage import StreamStage
 from susurrus.mechanisms.stream.addresses import Ints
 from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.pak import Pak
@@ -176,7 +176,7 @@ class Streams:
         return [*names, "all thetas are one"]
 
 
-def promise(name: str, method: str) -> Promise:
+def promise(name: str, method: str) -> EventPromise:
     """What the scenario's configuration promises."""
     return promise_of(_settings(SCENARIOS[name], method).stream)
 
@@ -224,8 +224,8 @@ def _constants(scenario: StreamScenario) -> Iterator[None]:
 
 def _published(services: Services, partition: int, values: list[int], trials: int) -> Iterator[bytes]:
     store: Any = Memory(REAL)
-    meta, position = Stream.begin(services, partition, Offset(0))
-    stage = Stream(services, partition, store, meta, position)
+    meta, position = StreamStage.begin(services, partition, Offset(0))
+    stage = StreamStage(services, partition, store, meta, position)
     events = (json.dumps({"meter": trial, "reading": value}).encode() for trial in range(trials) for value in values)
     records = [SimpleNamespace(offset=n, timestamp=n, key=None, value=value) for n, value in enumerate(events)]
     while position < len(records):

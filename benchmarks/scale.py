@@ -34,10 +34,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from audit_memory import Clients
 
-from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.histogram.intervals import ordered
-from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.pipelines import settings_from
@@ -192,7 +192,7 @@ def fan_out(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
     for partitions, fetch in ((1, FETCH), (64, FETCH), (1024, FETCH), (1024, 20 * FETCH)):
         services = services_of(triggers, records, partitions)
         with tempfile.TemporaryDirectory(prefix="susurrus-scale-") as directory:
-            task = Task(Route, services, Path(directory))
+            task = Task(RouteStage, services, Path(directory))
             made = [out for upto in [*range(fetch, records, fetch), records] for out in task.take(log, upto)]
             task.store.close()
         count, size = bytes_of(made, services.topic("by-user"))
@@ -213,7 +213,7 @@ def stages(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
     services = services_of(triggers, records)
     with tempfile.TemporaryDirectory(prefix="susurrus-scale-") as directory:
         rows = records
-        for kind, following in ((Route, "by-user"), (Bound, "bounded"), (Release, "histogram")):
+        for kind, following in ((RouteStage, "by-user"), (BoundStage, "bounded"), (ReleaseStage, "histogram")):
             task = Task(kind, services, Path(directory))
             made: list[Output] = []
             for upto in [*range(FETCH, len(log), FETCH), len(log)]:
@@ -251,7 +251,7 @@ def stages(records: int, triggers: int = 24) -> Iterator[dict[str, Any]]:
                     for message in output.messages
                 )
             ]
-            if kind is Bound:
+            if kind is BoundStage:
                 blocks = [record.value for record in log if record.value[0] == 1]
                 rows = sum(len(bounded.decode(value)) for value in blocks)
 
@@ -267,7 +267,7 @@ class Loaded:
         self.services = services_of(TRIGGERS)
         self.interval = self.services.calendar.first_interval(self.services.ledger.first_window)
         self.blocks = 0
-        self.task = Task(Release, self.services, directory)
+        self.task = Task(ReleaseStage, self.services, directory)
         self.offset = 0
         self.trigger(np.zeros(0, np.int64))  # the first, empty: declared keys, noise of the window
         began = time.perf_counter()

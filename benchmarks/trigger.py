@@ -40,9 +40,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, from anyw
 
 from benchmarks.inputs import create_raw_topic
 from susurrus.agents.broker.cluster import KafkaCluster
-from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.pipeline import Histogram
-from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.pipeline import HistogramPipeline
+from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
@@ -61,7 +61,7 @@ LOADING_TRIGGERS = 6
 TIMED_TRIGGERS = 8
 SECONDS = 1_800.0
 DAY_MS = 86_400_000
-STAGES: dict[str, type[Release] | type[Bound]] = {"release": Release, "bound": Bound}
+STAGES: dict[str, type[ReleaseStage] | type[BoundStage]] = {"release": ReleaseStage, "bound": BoundStage}
 
 Int64s = npt.NDArray[np.int64]
 
@@ -87,7 +87,7 @@ class OnePartition:
         }
         self.stage = STAGES[stage]
         self.settings = HistogramSettings.of(settings_from(configuration))
-        self.services = Histogram(self.settings).services()
+        self.services = HistogramPipeline(self.settings).services()
         self.directory = directory
         self.end = Offset(0)
         self.raw_end = 0
@@ -96,13 +96,13 @@ class OnePartition:
         admin = self.services.clients.admin()
         create_raw_topic(admin, self.settings.input.topic, 1)
         create_topics(self.settings, admin)
-        if self.stage is not Release:  # whose first task writes the ledger of a new pipeline
-            self.task = self._start(Release)
+        if self.stage is not ReleaseStage:  # whose first task writes the ledger of a new pipeline
+            self.task = self._start(ReleaseStage)
             self.close()
         self.task = self._start(self.stage)
 
-    def _start(self, stage: type[Release] | type[Bound]) -> PartitionTask:
-        [spec] = [spec for spec in Histogram(self.settings).stages if spec.stage is stage]
+    def _start(self, stage: type[ReleaseStage] | type[BoundStage]) -> PartitionTask:
+        [spec] = [spec for spec in HistogramPipeline(self.settings).stages if spec.stage is stage]
         task = PartitionTask(
             TaskContext(
                 spec=spec,
@@ -160,7 +160,7 @@ class OnePartition:
 
     def trigger(self, codes: Int64s) -> float:
         """One interval that touches these rows; seconds from its tick to the commit in the store."""
-        records = self._bounded(codes) if self.stage is Release else self._by_user(codes)
+        records = self._bounded(codes) if self.stage is ReleaseStage else self._by_user(codes)
         self.blocks += len(records)
         records.append(tick.encode(tick.Tick(0, self.interval, self.blocks, self.services.config_digest)))
         producer = self.services.clients.producer()

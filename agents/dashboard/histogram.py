@@ -12,7 +12,7 @@ from susurrus.agents.dashboard.keys import parts_of
 from susurrus.agents.dashboard.windows import Window, Windows
 from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.estimates import Release
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
@@ -33,7 +33,7 @@ class HistogramBoard(Board):
 
     def __init__(self, settings: HistogramSettings, *, keep: int, curve_bytes: int) -> None:
         super().__init__(settings)
-        pipeline = Histogram(settings)
+        pipeline = HistogramPipeline(settings)
         self.windows = Windows(keep, curve_bytes)
         self.announced = Announced()
         self._budget = BudgetFeed(settings, pipeline.strategy.guarantee)

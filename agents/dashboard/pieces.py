@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.stream.mechanism import grid_of
-from susurrus.agents.stream.reader import Columns
+from susurrus.agents.stream.reader import RangeColumns
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.allocation import block_values
@@ -37,7 +37,7 @@ class Pieces:
 
     def _start(self) -> None:
         self.theta = 0.0
-        self._columns = Columns()
+        self._columns = RangeColumns()
         self._last, self._sum, self._sum_error = array("q"), array("d"), array("d")
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from susurrus.agents.finding import waits
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.feedback import PublishedKeys
-from susurrus.agents.histogram.interval_records import Records, concatenated, distinct
+from susurrus.agents.histogram.interval_records import IntervalRecords, concatenated, distinct
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
@@ -54,7 +54,7 @@ _HASHES, _HASHED_BYTES = 1 << 17, 1 << 23
 """Hashes of keys that are remembered, and the bytes of these keys."""
 
 
-class Bound(IntervalStage[ByUserBlock]):
+class BoundStage(IntervalStage[ByUserBlock]):
     """One by-user partition."""
 
     name, input, source = "bound", "by-user", "route"
@@ -254,7 +254,7 @@ class Bound(IntervalStage[ByUserBlock]):
 
     def _bound(self, interval: Interval, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
         """(what to store, outputs): the records of the interval within the caps, added up per key."""
-        records = Records.of(blocks)
+        records = IntervalRecords.of(blocks)
         puts: list[tuple[bytes, bytes]] = []
         cells: list[BoundedBlock] = []
         for start, part in records.by_window():

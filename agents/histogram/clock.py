@@ -115,7 +115,7 @@ class Clock:
     def misfit(cls, stamped: str) -> tuple[str, str]:
         """What is wrong with a raw topic of another message.timestamp.type, and the two ways out."""
         needed = cls.topic_type()
-        fits = next((kind for kind, clock in CLOCKS.items() if clock.topic_type() == stamped), Replay.kind)
+        fits = next((kind for kind, clock in CLOCKS.items() if clock.topic_type() == stamped), ReplayClock.kind)
         return (
             f'message.timestamp.type={stamped}, but clock.kind="{cls.kind}" needs {needed}',
             f'set clock.kind = "{fits}" in the file, or let the topic\'s owner set message.timestamp.type={needed} on it '
@@ -174,7 +174,7 @@ class Clock:
         return over if self.cuts.wanted(over, self.closed) else None
 
 
-class Broker(Clock):
+class BrokerClock(Clock):
     """A source passes a boundary when a record stamped >= boundary + grace is read, or by the cut."""
 
     kind = "broker"
@@ -199,7 +199,7 @@ class Broker(Clock):
         return self._calendar.interval(stamps - self.margin) - 1
 
 
-class Producer(Clock):
+class ProducerClock(Clock):
     """Anyone can forge a stamp, so a source passes a boundary by the cut only; interval = max(interval(stamp), first open)."""
 
     kind = "producer"
@@ -218,7 +218,7 @@ class Producer(Clock):
         return interval > known + 1 + ahead
 
 
-class Replay(Clock):
+class ReplayClock(Clock):
     """A source passes a boundary when a record stamped >= boundary is read. The archive's end closes every interval before
     ``until``, and those of the allowed lateness."""
 
@@ -284,14 +284,14 @@ class Replay(Clock):
         return None
 
 
-CLOCKS: Final[dict[str, type[Clock]]] = {clock.kind: clock for clock in (Broker, Producer, Replay)}
+CLOCKS: Final[dict[str, type[Clock]]] = {clock.kind: clock for clock in (BrokerClock, ProducerClock, ReplayClock)}
 """Every kind by its name in the configuration."""
 
 
-class ClockSettings(sections.ClockSettings):
+class HistogramClockSettings(sections.ClockSettings):
     """Which clock decides that a trigger interval is over."""
 
-    kind: Annotated[str, OneOf(CLOCKS)] = Field(default=Broker.kind, description=meanings(CLOCKS))
+    kind: Annotated[str, OneOf(CLOCKS)] = Field(default=BrokerClock.kind, description=meanings(CLOCKS))
 
     @property
     def chosen(self) -> type[Clock]:

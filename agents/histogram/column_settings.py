@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from susurrus.agents.expressions.section import ExpressionText
-from susurrus.agents.histogram.columns import COLUMNS, Column, Count, Layout, Published
+from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count, Layout, PublishedColumn
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
 from susurrus.topics.records.raw import ComputedField, ValueField
@@ -71,7 +71,7 @@ class ColumnSettings(Section):
             fields["upper"] = None
         return {name: value for name, value in fields.items() if value is not None or name not in _IF_SET}
 
-    def column(self) -> Column:
+    def column(self) -> ColumnKind:
         """The column of this kind. A kind that takes a field gets one if field and bounds are there."""
         value = None
         path, bound = self.field if self.expression is None else ComputedField(self.expression), self.magnitude
@@ -87,7 +87,7 @@ class ColumnSettings(Section):
 
 
 def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str]:
-    """Everything that is wrong with the columns, one line each. records: m * C, as ``Column.problems`` has it."""
+    """Everything that is wrong with the columns, one line each. records: m * C, as ``ColumnKind.problems`` has it."""
     names = [column.name for column in columns]
     if not names:
         yield f'columns: is empty; add at least [[columns]] name = "visits", kind = "{Count.kind}"'
@@ -144,7 +144,7 @@ def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str |
 def layout(settings: Sequence[ColumnSettings]) -> Layout:
     """Measure every column that is measured itself; another takes what is measured already where that is alike, else its own."""
     columns = [column.column() for column in settings]
-    measured: dict[tuple[type[Column], ValueField | None], Column] = {}
+    measured: dict[tuple[type[ColumnKind], ValueField | None], ColumnKind] = {}
     for column in sorted(columns, key=lambda column: column.measured() != (column,)):
         for part in column.measured():
             measured.setdefault((type(part), part.field), part)
@@ -153,7 +153,7 @@ def layout(settings: Sequence[ColumnSettings]) -> Layout:
         values=tuple(dict.fromkeys(column.field for column in columns if column.field is not None)),
         measured=tuple(measured.values()),
         published=tuple(
-            Published(column=column, sources=tuple(places[type(part), part.field] for part in column.measured()))
+            PublishedColumn(column=column, sources=tuple(places[type(part), part.field] for part in column.measured()))
             for column in columns
         ),
     )

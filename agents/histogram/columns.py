@@ -59,7 +59,7 @@ class Kept:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class ColumnKind:
     """One column as it is configured. The defaults are those of a count of records."""
 
     kind: ClassVar[str]
@@ -91,7 +91,7 @@ class Column:
         """What is wrong with field, bound and grid. records: m * C, the product of what can be kept per key and per user."""
         yield from ()
 
-    def measured(self) -> "tuple[Column, ...]":
+    def measured(self) -> "tuple[ColumnKind, ...]":
         """The columns that the mechanism measures for this one."""
         return (self,)
 
@@ -107,14 +107,14 @@ class Column:
         return estimates[:, 0], std_errors[:, 0]
 
 
-class Count(Column):
+class Count(ColumnKind):
     """Kept records."""
 
     kind = "count"
     meaning = "kept records"
 
 
-class Users(Column):
+class Users(ColumnKind):
     """Distinct users."""
 
     kind = "users"
@@ -126,7 +126,7 @@ class Users(Column):
         return kept.total(kept.first.astype(np.int64))
 
 
-class _OfField(Column):
+class _OfField(ColumnKind):
     """A column of one numeric field."""
 
     takes_field = True
@@ -201,7 +201,7 @@ class Mean(_OfField):
         """The problems of a mean are those of its sum."""
         return self.measured()[0].problems(records)
 
-    def measured(self) -> tuple[Column, ...]:
+    def measured(self) -> tuple[ColumnKind, ...]:
         """A sum and a count, which may be those of other columns."""
         return Sum(name=f"{self.name}/sum", field=self.field), Count(name=f"{self.name}/count")
 
@@ -215,15 +215,15 @@ class Mean(_OfField):
         return mean, np.hypot(std_errors[:, 0] * total.grid, mean * std_errors[:, 1]) / count
 
 
-COLUMNS: Final[dict[str, type[Column]]] = {column.kind: column for column in (Count, Users, Sum, Mean)}
+COLUMNS: Final[dict[str, type[ColumnKind]]] = {column.kind: column for column in (Count, Users, Sum, Mean)}
 """Every kind by its name in the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedColumn:
     """A column of the output. sources: where what it is computed from stands among the measured columns."""
 
-    column: Column
+    column: ColumnKind
     sources: tuple[int, ...]
 
     def rows(self, estimates: Int64s, std_errors: Floats, direct: tuple[Int64s, Floats] | None = None) -> ColumnRows:
@@ -242,8 +242,8 @@ class Layout:
     """Which fields are decoded, which columns are measured, which are published. All follow the configuration's order."""
 
     values: tuple[ValueField, ...]
-    measured: tuple[Column, ...]
-    published: tuple[Published, ...]
+    measured: tuple[ColumnKind, ...]
+    published: tuple[PublishedColumn, ...]
 
     def aggregate(self, kept: Kept) -> Int64s:
         """int64[cells, measured columns]: what the kept records add to each cell."""
@@ -253,7 +253,7 @@ class Layout:
         ]
         return np.stack(sums, axis=1)
 
-    def divisor(self, column: Published) -> str | None:
+    def divisor(self, column: PublishedColumn) -> str | None:
         """The published column by which this one is divided; None where it is not divided, or by one that is not published."""
         if column.column.divisor is None:
             return None

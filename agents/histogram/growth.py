@@ -4,7 +4,7 @@ from susurrus.agents.runtime.ticks import Schedule, Sources
 from susurrus.mechanisms.calendar import Calendar, Interval
 
 
-class Growth:
+class TopicGrowth:
     """When source 0 looks for new partitions, and from which interval on it announces them.
 
     It looks once per interval, at a public instant: ``margin`` ms after the interval's end.

@@ -1,6 +1,6 @@
 """The records of one interval, as bound's pass takes them: from blocks of several sources to columns per window.
 
-blocks in log order ──Records.of──▶ in the order (source, raw offset), one list of keys ──by_window──▶ columns per window
+blocks in log order ──IntervalRecords.of──▶ in the order (source, raw offset), one list of keys ──by_window──▶ columns per window
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class WindowRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Records:
+class IntervalRecords:
     """blocks: by source, those of one source in the order of their offsets. keys: distinct; code: int32, by block, of its keys."""
 
     blocks: list[ByUserBlock]

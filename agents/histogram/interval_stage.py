@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.histogram.intervals import Intervals
+from susurrus.agents.histogram.intervals import OpenIntervals
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit
@@ -43,7 +43,7 @@ class IntervalStage(Stage, Generic[B]):
             sources=meta["sources"],
             received=meta["received"],
         )
-        self._intervals: Intervals[B] = Intervals(store, encode=self.encode, decode=self.decode, meta=meta)
+        self._intervals: OpenIntervals[B] = OpenIntervals(store, encode=self.encode, decode=self.decode, meta=meta)
         self._waiting: Finding | None = None
         """What the next interval waits for, apart from ticks."""
 

@@ -45,7 +45,7 @@ class _Waiting(Generic[B]):
     size: int = 0
 
 
-class Intervals(Generic[B]):
+class OpenIntervals(Generic[B]):
     """The open intervals of one input partition; ``closed`` is the last interval that was closed."""
 
     def __init__(

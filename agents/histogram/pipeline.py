@@ -27,7 +27,7 @@ from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec
-from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.runtime.rows import ReleaseSource, Start
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
@@ -40,7 +40,7 @@ from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.wire.timestamps import format_time
 
 
-class Histogram(Pipeline[HistogramSettings]):
+class HistogramPipeline(Pipeline[HistogramSettings]):
     """Windows of raw events by user, published at public triggers."""
 
     description = "Private counts, sums and means per key."
@@ -62,15 +62,15 @@ class Histogram(Pipeline[HistogramSettings]):
     def stages(self) -> tuple[StageSpec, ...]:
         """route on every raw partition, bound by user, release by key."""
         # Who reads results, or asks what a pipeline promises, loads no stage.
-        from susurrus.agents.histogram.bound import Bound
-        from susurrus.agents.histogram.release import Release
-        from susurrus.agents.histogram.route import Route
+        from susurrus.agents.histogram.bound import BoundStage
+        from susurrus.agents.histogram.release import ReleaseStage
+        from susurrus.agents.histogram.route import RouteStage
 
         topic = self.settings.topic
         return (
-            StageSpec("route", self.settings.input.topic, "route-changelog", Route, purge=False),
-            StageSpec("bound", topic("by-user"), "bound-changelog", Bound, purge=True),
-            StageSpec("release", topic("bounded"), "release-changelog", Release, purge=True),
+            StageSpec("route", self.settings.input.topic, "route-changelog", RouteStage, purge=False),
+            StageSpec("bound", topic("by-user"), "bound-changelog", BoundStage, purge=True),
+            StageSpec("release", topic("bounded"), "release-changelog", ReleaseStage, purge=True),
         )
 
     @cached_property
@@ -235,7 +235,7 @@ class Histogram(Pipeline[HistogramSettings]):
         own = super().topic_checks(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """Every complete release."""
 
         def wanted(of_window: int, trigger: int, of_triggers: int) -> bool:

@@ -64,7 +64,7 @@ class ParametersSection(Section):
         return self
 
 
-class Promise(Section):
+class UserPromise(Section):
     """The promise, per user and window, under adding or removing all of one user's records in one window."""
 
     # `named` is what the file says, None where it says nothing. Which strategy runs depends on other sections, too, and
@@ -112,8 +112,8 @@ def _section_of(strategy: type[Strategy[Any]]) -> ParametersSection:
     return model()
 
 
-def privacy_model() -> type[Promise]:
-    """`Promise` with what the registry holds now: the names of the strategies, and a section for each that has parameters."""
+def privacy_model() -> type[UserPromise]:
+    """`UserPromise` with what the registry holds now: the names of the strategies, and a section for each that has parameters."""
     found: dict[str, Any] = {
         "named": (Annotated[Literal[tuple(STRATEGIES)] | None, BeforeValidator(_in_use)], _strategies())
     }
@@ -123,10 +123,12 @@ def privacy_model() -> type[Promise]:
             alias = None if _attribute(name) == name else name
             description = f"Parameters of strategy `{name}`."
             found[_attribute(name)] = type(section), Field(default=section, alias=alias, description=description)
-    return create_model("PrivacySettings", __base__=Promise, __doc__=Promise.__doc__, __module__=__name__, **found)
+    return create_model(
+        "PrivacySettings", __base__=UserPromise, __doc__=UserPromise.__doc__, __module__=__name__, **found
+    )
 
 
 if TYPE_CHECKING:
-    PrivacySettings = Promise  # mypy sees no class that is made at run time
+    PrivacySettings = UserPromise  # mypy sees no class that is made at run time
 else:
     PrivacySettings = privacy_model()

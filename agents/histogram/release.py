@@ -19,7 +19,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.runtime.commit import Commit, Output, Released
+from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
@@ -32,7 +32,7 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 from susurrus.topics.wire.timestamps import format_time
 
 
-class Release(IntervalStage[BoundedBlock]):
+class ReleaseStage(IntervalStage[BoundedBlock]):
     """One bounded partition."""
 
     name, input, source = "release", "bounded", "bound"
@@ -235,10 +235,10 @@ class Release(IntervalStage[BoundedBlock]):
         if trigger == self._triggers:
             self._windows.pop(window).drop(commit)
 
-    def _released(self, window: WindowIndex, trigger: Trigger, rows: int) -> Released:
+    def _released(self, window: WindowIndex, trigger: Trigger, rows: int) -> ReleasedRows:
         """What the log says of a trigger. All of it is in `progress`, too."""
         start = format_time(self._calendar.window_start(window))
-        return Released(
+        return ReleasedRows(
             what=f"window {start}, trigger {trigger} of {self._triggers}",
             rows=rows,
             facts={"window": start, "trigger": int(trigger), "of_triggers": self._triggers},

@@ -24,7 +24,7 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Placed
-from susurrus.agents.histogram.growth import Growth
+from susurrus.agents.histogram.growth import TopicGrowth
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
@@ -81,7 +81,7 @@ def whole_decoder(settings: HistogramSettings) -> RawBatchDecoder | None:
     return RawBatchDecoder(schema)
 
 
-class Route(Stage):
+class RouteStage(Stage):
     """One raw partition."""
 
     name = "route"
@@ -176,9 +176,9 @@ class Route(Stage):
         }
         return meta, position
 
-    def _growth_of(self, meta: dict[str, Any]) -> Growth:
+    def _growth_of(self, meta: dict[str, Any]) -> TopicGrowth:
         looked, sources = Interval(int(meta["looked"])), tuple(meta["sources"])
-        return Growth(self._calendar, margin=self._clock.margin, looked=looked, sources=sources)
+        return TopicGrowth(self._calendar, margin=self._clock.margin, looked=looked, sources=sources)
 
     def close(self) -> None:
         """Close the connections of the input's format, and end the engine of its expressions."""

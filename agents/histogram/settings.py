@@ -13,9 +13,9 @@ from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.histogram import declared
-from susurrus.agents.histogram.clock import ClockSettings
+from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
-from susurrus.agents.histogram.columns import Column, Layout
+from susurrus.agents.histogram.columns import ColumnKind, Layout
 from susurrus.agents.histogram.names import remarks as remarks_upon_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
@@ -53,7 +53,7 @@ class HistogramSettings(Settings):
     the strategies' sections that of this one is covered, as its parameters' ``published`` values."""
     secret_field = "privacy.secret_file"
 
-    clock: ClockSettings = ClockSettings()
+    clock: HistogramClockSettings = HistogramClockSettings()
     """Which clock decides that a trigger interval is over."""
     bounds: BoundSettings = BoundSettings()
     """How much one user may contribute to one window."""
@@ -110,7 +110,7 @@ class HistogramSettings(Settings):
         return layout(self.columns)
 
     @property
-    def measured_columns(self) -> tuple[Column, ...]:
+    def measured_columns(self) -> tuple[ColumnKind, ...]:
         """What the mechanism measures: every column but means, and the sums and counts that means still need."""
         return self.layout.measured
 

@@ -22,7 +22,7 @@ from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.reports import PATHS, ReportFormat, joined
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.local.stage import Intervals, LocalStage
+from susurrus.agents.local.stage import LocalStage, TimeIntervals
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.cuts import Cuts
@@ -45,7 +45,7 @@ from susurrus.topics.wire.packing import MalformedRecord
 _ROWS_PER_RECORD = 5_000
 
 
-class Collect(LocalStage):
+class CollectStage(LocalStage):
     """One reports partition."""
 
     name = "collect"
@@ -84,7 +84,7 @@ class Collect(LocalStage):
     @classmethod
     def begin(cls, services: Services[LocalSettings], partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """The log is read from its start, and every interval from the beginning of the pipeline on is open."""
-        closed = Intervals(services.settings.local.interval).at(_first_moment(services)) - 1
+        closed = TimeIntervals(services.settings.local.interval).at(_first_moment(services)) - 1
         return {"closed": closed, "written": [0]}, start
 
     def close(self) -> None:

@@ -14,13 +14,13 @@ from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
-from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.runtime.rows import ReleaseSource, Start
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.spec import ESTIMATE
 
 
-class Local(Pipeline[LocalSettings]):
+class LocalPipeline(Pipeline[LocalSettings]):
     """Sums of perturbed reports per time interval."""
 
     description = "Local privacy (ToPL)."
@@ -40,13 +40,13 @@ class Local(Pipeline[LocalSettings]):
     def stages(self) -> tuple[StageSpec, ...]:
         """collect on every partition of reports, server on the one partition of report-totals."""
         # Who reads results, or asks what a pipeline promises, loads no stage.
-        from susurrus.agents.local.collect import Collect
-        from susurrus.agents.local.server import Server
+        from susurrus.agents.local.collect import CollectStage
+        from susurrus.agents.local.server import ServerStage
 
         topic = self.settings.topic
         return (
-            StageSpec("collect", topic("reports"), "collect-changelog", Collect, purge=False),
-            StageSpec("server", topic("report-totals"), "server-changelog", Server, purge=True),
+            StageSpec("collect", topic("reports"), "collect-changelog", CollectStage, purge=False),
+            StageSpec("server", topic("report-totals"), "server-changelog", ServerStage, purge=True),
         )
 
     def guarantee(self) -> str:
@@ -77,7 +77,7 @@ class Local(Pipeline[LocalSettings]):
             schema=receipt.VERSION,
         )
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """The estimates of all intervals."""
         no_windows(self.settings.kind, window, final)
         return local_releases(self.settings, start)

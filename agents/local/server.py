@@ -24,7 +24,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.stage import BEFORE, LocalStage
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.commit import Commit, Output, Released
+from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
@@ -53,7 +53,7 @@ _STATE_MILLISECONDS = 500
 _perturber = lru_cache(maxsize=16)(Hybrid)
 
 
-class Server(LocalStage):
+class ServerStage(LocalStage):
     """Partition 0 of report-totals. Other partitions (the embedded broker has some) stay empty."""
 
     name = "server"
@@ -171,10 +171,10 @@ class Server(LocalStage):
             meta = {"ticks": ticks, "received": received, **self._state()}
             commit = Commit(position=self._taken, meta=meta, outputs=outputs, publishes=bool(outputs))
             if threshold:
-                commit.released.append(Released(what=f"threshold {max(self._thresholds)}", rows=1))
+                commit.released.append(ReleasedRows(what=f"threshold {max(self._thresholds)}", rows=1))
             for output in estimates:
                 end = format_time(self._intervals.end(self._closed))
-                commit.released.append(Released(what=f"intervals up to {end}", rows=len(output.messages)))
+                commit.released.append(ReleasedRows(what=f"intervals up to {end}", rows=len(output.messages)))
             yield commit
 
     def _new_threshold(self, now: int) -> list[Output]:

@@ -19,7 +19,7 @@ BEFORE = Interval(-(1 << 62))
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
+class TimeIntervals:
     """Public time intervals of `length` ms since the Unix epoch."""
 
     length: int
@@ -52,7 +52,7 @@ class LocalStage(Stage):
     ) -> None:
         super().__init__(services, partition, store, meta, position)
         local = services.settings.local
-        self._intervals = Intervals(local.interval)
+        self._intervals = TimeIntervals(local.interval)
         self._wave = SquareWave(local.epsilon, local.bound, local.scale)
         self._committed = position
         self._closed = BEFORE if meta["closed"] is None else Interval(int(meta["closed"]))

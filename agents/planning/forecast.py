@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Count
 from susurrus.agents.histogram.detectable import detectable_curve
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.measures import LayoutMeasures, first_of_pairs
 from susurrus.agents.planning.offline import LatestEstimates, run, window_noise
@@ -52,7 +52,7 @@ def forecast(
 
     Raises ConfigurationError.
     """
-    strategy = Histogram(settings).strategy
+    strategy = HistogramPipeline(settings).strategy
     at = sorted({1, *checkpoints(settings.triggers)})
     appears = {}
     if settings.keys.discover:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.errors import ConfigurationError
@@ -53,7 +53,7 @@ class Configuration:
     def histogram(self, changes: Mapping[str, float] | None = None, strategy: str | None = None) -> HistogramSettings:
         """The same of a histogram, whose mechanism accepts its numbers. Raises ConfigurationError."""
         settings = HistogramSettings.of(self.settings(changes, strategy))
-        _ = Histogram(settings).strategy
+        _ = HistogramPipeline(settings).strategy
         return settings
 
     def _every(self, triggers: float) -> str:

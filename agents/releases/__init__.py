@@ -21,7 +21,7 @@ from susurrus.agents.histogram.estimates import Combined, Estimates, Release, ad
 from susurrus.agents.local.releases import LocalRelease
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.pipelines import load_settings, pipeline_of
-from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.runtime.rows import ReleaseSource, Start
 from susurrus.agents.stream.releases import StreamRelease
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
@@ -80,7 +80,9 @@ def releases(
     return _read(settings, source, once=window is not None, follow=follow, timeout=timeout)
 
 
-def _read(settings: Settings, source: Source, *, once: bool, follow: bool, timeout: float | None) -> Iterator[Any]:
+def _read(
+    settings: Settings, source: ReleaseSource, *, once: bool, follow: bool, timeout: float | None
+) -> Iterator[Any]:
     """once: a final release ends it."""
     heard = time.monotonic()
     try:

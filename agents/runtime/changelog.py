@@ -57,7 +57,7 @@ class Refresh(msgspec.Struct, array_like=True):
         )
 
 
-class Facts(msgspec.Struct):
+class CommitFacts(msgspec.Struct):
     """The meta part of a changelog record."""
 
     epoch: str
@@ -79,12 +79,12 @@ class State(msgspec.Struct):
 
 
 # Made here, once: threads that each let msgspec compile a record's type on first use crash the process (msgspec 0.22).
-_decode_facts = msgspec.msgpack.Decoder(Facts).decode
+_decode_facts = msgspec.msgpack.Decoder(CommitFacts).decode
 _decode_state = msgspec.msgpack.Decoder(State).decode
 
 
 @dataclass(slots=True)
-class Step:
+class PreparedCommit:
     """A prepared commit."""
 
     commit: Commit
@@ -210,7 +210,7 @@ class Changelog:
 
     # ---- commits -----------------------------------------------------------------------------------------------------
 
-    def prepare(self, store: Store, commit: Commit, topic_id: str, epoch: str) -> Step:
+    def prepare(self, store: Store, commit: Commit, topic_id: str, epoch: str) -> PreparedCommit:
         """Compute everything of a commit that can be computed before the transaction begins."""
         previous = self.meta(store)
         before = previous.refresh if previous is not None else Refresh()
@@ -227,7 +227,7 @@ class Changelog:
                 refresh.logged += size
             else:
                 refresh = Refresh(purge_before=round_start)
-        facts = Facts(epoch=epoch, meta=commit.meta, drops=commit.drops, refresh=refresh)
+        facts = CommitFacts(epoch=epoch, meta=commit.meta, drops=commit.drops, refresh=refresh)
         record = codec.ChangelogRecord(
             next_position=commit.position,
             topic_id=topic_id,
@@ -244,7 +244,7 @@ class Changelog:
             meta=commit.meta,
             refresh=refresh,
         )
-        return Step(commit, codec.encode(record, self._max_bytes), state)
+        return PreparedCommit(commit, codec.encode(record, self._max_bytes), state)
 
     def _refresh(
         self, store: Store, commit: Commit, cursor: bytes, size: int
@@ -265,7 +265,7 @@ class Changelog:
             budget -= len(key) + len(item[1])
         return items, b""
 
-    def produce(self, producer: TransactionalProducer, step: Step) -> None:
+    def produce(self, producer: TransactionalProducer, step: PreparedCommit) -> None:
         """Queue the record's chunks and wait until all of the transaction's records are on the brokers."""
         failures: list[Any] = []
 
@@ -288,7 +288,7 @@ class Changelog:
         if failures:
             raise KafkaException(failures[0])
 
-    def apply(self, store: Store, step: Step) -> None:
+    def apply(self, store: Store, step: PreparedCommit) -> None:
         """Write a committed step to the store, in one batch."""
         state, commit = step.state, step.commit
         state.changelog_next = step.last_offset + 1

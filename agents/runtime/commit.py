@@ -23,7 +23,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
+class ReleasedRows:
     """What a commit makes public, for the log: names and public numbers. what: in words. rows: how many.
 
     facts: the same as members of a JSON line (agents/logs.py has their names).
@@ -51,7 +51,7 @@ class Commit:
     """What tests call such a commit (crash_points.py), where it has a name."""
     publishes: bool = False
     """Whether it makes results public. For metrics only."""
-    released: list[Released] = field(default_factory=list)
+    released: list[ReleasedRows] = field(default_factory=list)
     """What it makes public. For the log only."""
 
     def drop(self, start: bytes, end: bytes) -> None:

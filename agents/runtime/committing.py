@@ -8,7 +8,7 @@ from susurrus.agents.kafka.requests import no_topic
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.changelog import Changelog, State
-from susurrus.agents.runtime.commit import Commit, Released
+from susurrus.agents.runtime.commit import Commit, ReleasedRows
 from susurrus.agents.runtime.stage import NotYet, Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.task_context import Life, TaskContext
@@ -123,7 +123,7 @@ class Committing:
             self._tell(released, seconds)
         stage.committed(commit)
 
-    def _tell(self, released: Released, seconds: float) -> None:
+    def _tell(self, released: ReleasedRows, seconds: float) -> None:
         """One line of the log for a release. The first argument tells lines apart that must not be counted as repeats."""
         place = {"event": "release", "stage": self._context.spec.name, "partition": self._context.partition}
         said = {**place, **released.facts, "rows": released.rows, "seconds": round(seconds, 3)}

@@ -26,7 +26,7 @@ from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
 from susurrus.agents.runtime.publisher import Publisher
-from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.runtime.rows import ReleaseSource, Start
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
@@ -221,7 +221,7 @@ class Pipeline(ABC, Generic[S]):
         """One line per topic: ok, or what is wrong and what to do."""
         return list(map(str, self.topic_checks(admin)))
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """What is published, release by release: agents/releases/. window, final: as `releases` there.
 
         Raises ConfigurationError where a topic is missing, the kind has no windows, or no reader of its own.

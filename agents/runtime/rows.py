@@ -22,7 +22,7 @@ Row = TypeVar("Row")
 Made = TypeVar("Made", bound=Tabular)
 
 
-class Source(Protocol):
+class ReleaseSource(Protocol):
     """What a pipeline publishes, release by release."""
 
     @property

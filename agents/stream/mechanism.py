@@ -17,7 +17,7 @@ _PAK_DELTA = 2.0**-20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class EventPromise:
     """Event level: what one event costs.  It must not be added to, or compared with, a promise per user and window."""
 
     epsilon: float
@@ -87,7 +87,7 @@ def table_of(mechanism: Tops | Pak) -> Table:
     return PakTable(mechanism) if isinstance(mechanism, Pak) else TopsTable(mechanism)
 
 
-def promise_of(stream: StreamSection) -> Promise:
+def promise_of(stream: StreamSection) -> EventPromise:
     """Return what one event costs: pure epsilon for ToPS, (epsilon, delta) for PAK."""
     delta = 0.0 if stream.method != "pak" else _PAK_DELTA if stream.delta is None else stream.delta
-    return Promise(epsilon=stream.epsilon, delta=delta)
+    return EventPromise(epsilon=stream.epsilon, delta=delta)

@@ -8,7 +8,7 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
-from susurrus.agents.runtime.rows import Source, Start
+from susurrus.agents.runtime.rows import ReleaseSource, Start
 from susurrus.agents.stream.expected_errors import expected_errors
 from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
@@ -20,7 +20,7 @@ from susurrus.topics.records.fields import Path, parse_paths
 from susurrus.topics.spec import PRIVATE_STREAM
 
 
-class Stream(Pipeline[StreamSettings]):
+class StreamPipeline(Pipeline[StreamSettings]):
     """The methods share the stage and differ in its mechanism."""
 
     description = "Private real-valued streams (ToPS, PAK)."
@@ -37,9 +37,9 @@ class Stream(Pipeline[StreamSettings]):
     def stages(self) -> tuple[StageSpec, ...]:
         """One, on every raw partition."""
         # Who reads results, or asks what a pipeline promises, loads no stage.
-        from susurrus.agents.stream.stage import Stream as Stage
+        from susurrus.agents.stream.stage import StreamStage
 
-        return (StageSpec("stream", self.settings.input.topic, "stream-changelog", Stage, purge=False),)
+        return (StageSpec("stream", self.settings.input.topic, "stream-changelog", StreamStage, purge=False),)
 
     @property
     def fields(self) -> Sequence[Path]:
@@ -84,7 +84,7 @@ class Stream(Pipeline[StreamSettings]):
             schema=receipt.VERSION,
         )
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> Source:
+    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """The rows of all streams."""
         no_windows(self.settings.kind, window, final)
         return stream_releases(self.settings, start)

@@ -14,7 +14,7 @@ from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics.private_stream import StreamRow
 
 
-class Columns:
+class RangeColumns:
     """What range sums need of a stream's rows, row by row."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def released_stream(rows: Sequence[StreamRow], stream: StreamSection) -> Release
     Positions of the queries count from the first value after the holdout; sums are in steps of the grid.
     Raises ConfigurationError for PAK, whose ranges are differences of running sums, and for rows with a gap.
     """
-    columns = Columns()
+    columns = RangeColumns()
     for row in rows:
         columns.add(row)
     return columns.released(stream)

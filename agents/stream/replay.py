@@ -104,7 +104,7 @@ class Chain:
         return np.frombuffer(b"".join([known[name] for name in streams]), np.uint8).reshape(-1, _NAME_BYTES)
 
 
-class Replay:
+class StreamReplay:
     """What a raw partition of streams has published already, and the chain of what it was published from.
 
     meta: its chain is taken up, or begun at ``position`` where it has none. Raises ReplayMismatch where the ledger's chain is

@@ -19,13 +19,13 @@ from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.commit import Commit, Output, Released
+from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
-from susurrus.agents.stream.replay import Replay
+from susurrus.agents.stream.replay import StreamReplay
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.stream.releases import Releases
@@ -56,7 +56,7 @@ def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatch
     return None if compiled is None or settings.input.format != Json.name else ValuesBatchDecoder(schema)
 
 
-class Stream(Stage):
+class StreamStage(Stage):
     """One raw partition, under ToPS or PAK."""
 
     name = "stream"
@@ -72,9 +72,9 @@ class Stream(Stage):
         meta: dict[str, Any],
         position: Offset,
     ) -> None:
-        """A stream is loaded from the store when one of its events comes. Raises as `Replay` does."""
+        """A stream is loaded from the store when one of its events comes. Raises as `StreamReplay` does."""
         super().__init__(services, partition, store, meta, position)
-        self._replay = Replay(services, partition, meta, position)
+        self._replay = StreamReplay(services, partition, meta, position)
         settings = services.settings.stream
         self._settings = settings
         self._topic = topic = services.settings.input.topic
@@ -213,7 +213,7 @@ class Stream(Stage):
         publishes = bool(self._messages)
         commit = Commit(position=self._taken, meta=meta, outputs=outputs, puts=puts, publishes=publishes)
         if publishes:
-            commit.released.append(Released(what="sums", rows=len(self._messages)))
+            commit.released.append(ReleasedRows(what="sums", rows=len(self._messages)))
         self._touched, self._changed, self._messages = set(), set(), []
         yield commit
 

@@ -5,9 +5,9 @@ configuration, its reference page, its JSON schema and the digest all follow fro
 
 How epsilon gets from the configuration file to the noise:
 
-    agents/histogram/privacy.py   `Promise` reads `[privacy] epsilon` and the section of the strategy
+    agents/histogram/privacy.py   `UserPromise` reads `[privacy] epsilon` and the section of the strategy
     agents/histogram/settings.py  `HistogramSettings.plan` puts both into a `Plan`
-    agents/histogram/pipeline.py  `Histogram.strategy` gives the plan to `build_strategy` (registry.py)
+    agents/histogram/pipeline.py  `HistogramSettings.strategy` gives the plan to `build_strategy` (registry.py)
     the strategy's own file       its constructor solves for all noise scales. In a factored strategy, `budget_of` (factored.py)
                                   turns epsilon and delta into mu; mu^2 is then shared out among the mechanisms, and
                                   `value_mechanisms` (factored.py) and `Ranking` (ranked.py) turn shares into sigmas

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from susurrus.agents.runtime.changelog import Facts
+from susurrus.agents.runtime.changelog import CommitFacts
 from susurrus.topics import changelog
 from tests.broker import Broker
 from tests.chaos.conftest import published_in_peace
@@ -69,7 +69,7 @@ def spills(pipeline: Pipeline) -> int:
     numbers: dict[int, int] = {}
     for message in pipeline.broker.read_all(pipeline.settings.topic("bound-changelog")):
         record = changelog.decode([message.value() or b""])
-        numbers[message.partition()] = msgspec.msgpack.decode(record.meta, type=Facts).meta["spills"]
+        numbers[message.partition()] = msgspec.msgpack.decode(record.meta, type=CommitFacts).meta["spills"]
     return sum(numbers.values())
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from susurrus.agents.config.sections import ClockSettings, StartSettings
-from susurrus.agents.histogram.clock import Broker
+from susurrus.agents.histogram.clock import BrokerClock
 
 
-class Doubtful(Broker):
+class Doubtful(BrokerClock):
     """A source passes a boundary when a record stamped >= boundary + 2 * grace is read, or by the cut."""
 
     kind = "doubtful"

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from pydantic import create_model
 
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.privacy import privacy_model
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.accounting import Caps, joint_cost
@@ -86,5 +86,5 @@ def registered(strategy: type[Strategy[Any]]) -> Iterator[type[HistogramSettings
         settings: Any = create_model(
             HistogramSettings.__name__, __base__=HistogramSettings, privacy=(privacy_model(), field)
         )
-        with patch.object(Histogram, "settings_class", settings):
+        with patch.object(HistogramPipeline, "settings_class", settings):
             yield settings

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from susurrus.agents.cli.reference import _type_name
-from susurrus.agents.histogram.clock import CLOCKS, CREATE_TIME, LOG_APPEND_TIME, ClockSettings
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.clock import CLOCKS, CREATE_TIME, LOG_APPEND_TIME, HistogramClockSettings
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.dead_letter import decode_headers
@@ -40,8 +40,8 @@ def test_its_settings_are_checked() -> None:
 
 
 def test_schema_and_reference_name_it_and_topics_are_checked_for_it() -> None:
-    assert Doubtful.kind in ClockSettings.model_json_schema()["properties"]["kind"]["enum"]
-    assert Doubtful.kind in _type_name(ClockSettings.model_fields["kind"].rebuild_annotation())
+    assert Doubtful.kind in HistogramClockSettings.model_json_schema()["properties"]["kind"]["enum"]
+    assert Doubtful.kind in _type_name(HistogramClockSettings.model_fields["kind"].rebuild_annotation())
     assert configured().clock.chosen.topic_type() == "LogAppendTime"
 
 
@@ -57,7 +57,7 @@ class _Record:
 @pytest.mark.parametrize(("beyond", "passed"), [(2 * GRACE - 1, False), (2 * GRACE, True)])
 def test_route_closes_an_interval_when_it_says_so(tmp_path: Path, beyond: int, passed: bool) -> None:
     services = replace(services_of(configured(), sources=1), clients=MemoryClients({0: 1}))  # type: ignore[arg-type]
-    runner = Runner(Route, services, tmp_path)
+    runner = Runner(RouteStage, services, tmp_path)
     closed = runner.stage._clock.closed
     record = _Record(0, WINDOW + 6 * HOUR + beyond, LOG_APPEND_TIME)
     runner.feed([record], 1)

@@ -8,7 +8,7 @@ import pytest
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats import FORMATS, decoder_of
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
@@ -42,7 +42,7 @@ def test_a_histogram_reads_it(tmp_path: Path) -> None:
     good = [msgspec.msgpack.encode({"host": host, "url": "/"}) for host in "ab"]
     payloads = [good[0], *(payload for payload, _ in BAD), good[1]]
     services = replace(services_of(found, sources=1), clients=MemoryClients({0: len(payloads)}))  # type: ignore[arg-type]
-    runner = Runner(Route, services, tmp_path)
+    runner = Runner(RouteStage, services, tmp_path)
     runner.feed([_Record(offset, payload) for offset, payload in enumerate(payloads)], len(payloads))
     runner.commit()
     runner.close()

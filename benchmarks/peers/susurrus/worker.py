@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.operations.worker import run_worker
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.stage import StreamStage
 
 CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])
 SETTINGS = load_settings(CONFIGURATION)
-FIRST: type[Route] | type[Stream] = Stream if SETTINGS.pipeline.kind == "stream" else Route
+FIRST: type[RouteStage] | type[StreamStage] = StreamStage if SETTINGS.pipeline.kind == "stream" else RouteStage
 take = FIRST.take
 
 

@@ -7,7 +7,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from susurrus.agents.dashboard.budget import BudgetFeed, burn_down
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.topics import charges
 from susurrus.topics.charges import Charge
@@ -22,7 +22,7 @@ def made(count: int, **fields: Any) -> list[Charge]:
 
 def feed(**sections: Any) -> BudgetFeed:
     of = HistogramSettings.of(settings(**sections))
-    return BudgetFeed(of, Histogram(of).strategy.guarantee)
+    return BudgetFeed(of, HistogramPipeline(of).strategy.guarantee)
 
 
 def test_the_burn_down_agrees_with_another_accountant() -> None:

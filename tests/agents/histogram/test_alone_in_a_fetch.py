@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from susurrus.agents.formats.schemas import Schemas
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.wire.packing import Kind, kind_of
@@ -148,7 +148,7 @@ def fates(directory: Path, name: str, values: list[bytes], ends: list[int]) -> d
         SimpleNamespace(offset=n, timestamp=WINDOW + n, timestamp_type=1, key=None, value=value)
         for n, value in enumerate(values)
     ]
-    runner = Runner(Route, services, directory)
+    runner = Runner(RouteStage, services, directory)
     found: dict[int, Any] = {}
     for end in ends:
         runner.feed(records, end)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.finding import waits
-from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
@@ -80,7 +80,7 @@ class Releases:
         assert isinstance(index, MemoryPublishedKeys)
         self.index = index
         self.logs = logs_of(self.services, rows, lists)
-        self.runners = [Runner(Release, self.services, directory / str(n), n) for n in range(PARTITIONS)]
+        self.runners = [Runner(ReleaseStage, self.services, directory / str(n), n) for n in range(PARTITIONS)]
 
     def feed(self, number: int, upto: int = 10**9) -> None:
         self.runners[number].feed(self.logs[number], upto)
@@ -383,7 +383,7 @@ def test_evidence_of_a_partition_without_keys_is_told_too(tmp_path: Path) -> Non
 
 def test_a_strategy_that_pools_no_rows_writes_no_evidence_and_no_mark(tmp_path: Path) -> None:
     plain = services()
-    runner = Runner(Release, plain, tmp_path)
+    runner = Runner(ReleaseStage, plain, tmp_path)
     log = log_of(ROWS, plain.config_digest, last=LAST)
     runner.feed(log, len(log))
     assert runner.commit(now=FAR) == LAST + 1

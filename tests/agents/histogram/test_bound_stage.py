@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import bound, intervals, user_lists, user_state
-from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
@@ -376,7 +376,7 @@ def run(
     """In one go, or (with a seed) in random fetches, with restarts after any number of commits."""
     if services.published_keys is not None:
         services.published_keys.clear()
-    runner = Followed(Bound, services, directory, BY_USER_PARTITION)
+    runner = Followed(BoundStage, services, directory, BY_USER_PARTITION)
     dice = random.Random(seed)
     while seed is not None and runner.position < len(log) and len(runner.commits) < 10_000:
         if spill_above is not None:
@@ -450,19 +450,19 @@ def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
 def test_caps_stored_by_another_version_are_refused(strategy: str, now: int, before: int, tmp_path: Path) -> None:
     """The version of a strategy's rows rises when these change: a newer one of another strategy is not its own."""
     ours = services(strategy)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(closed(ours, [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k"', 1)])], 0), 3)
     runner.commit()
     meta = dict(runner.commits[-1].meta)
     runner.close()
     store = Store(tmp_path / "s")
-    assert born(Bound, ours, store, meta, 7, partition=BY_USER_PARTITION)[1] == 7
+    assert born(BoundStage, ours, store, meta, 7, partition=BY_USER_PARTITION)[1] == 7
     assert meta["format"] == now
     meta["format"] = before
     if before == 1:
         del meta["format"]
     with pytest.raises(Refusal, match=rf"format={before}, and this version writes format={now}: run the version that"):
-        born(Bound, ours, store, meta, 7, partition=BY_USER_PARTITION)
+        born(BoundStage, ours, store, meta, 7, partition=BY_USER_PARTITION)
     store.close()
 
 
@@ -474,7 +474,7 @@ def test_a_source_that_begins_to_repeat_itself_is_refused_whenever_bound_started
     blocks = [(at, by_user.decode(value)) for at, value in enumerate(log) if kind_of(value) is Kind.BLOCK]
     at, block = dice.choice(blocks[: len(blocks) // 2])
     behind = dice.randrange(at + 1, len(log))
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     while runner.next < behind:
         runner.feed(log, min(behind, runner.next + dice.randrange(1, 6)))
         runner.commit(dice.choice([0, 1, 100]))
@@ -508,7 +508,7 @@ def test_a_block_that_kafka_has_lost_is_refused_before_its_interval_closes(seed:
     at = dice.choice(places)
     block = by_user.decode(log[at])
     log[at] = tick.encode(tick.Tick(99, 0, 0, ours.config_digest))  # whatever else stands at the offset
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
 
     def read() -> None:
         while runner.next < len(log):
@@ -558,7 +558,7 @@ def test_spilling_an_open_interval_changes_nothing_and_bounds_the_memory(
 
 def test_few_rows_with_long_keys_are_spilled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intervals, "_WAITING_BYTES", 5_000)
-    runner = Runner(Bound, services(), tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, services(), tmp_path / "s", BY_USER_PARTITION)
     log = [block_of([(0, n, 0, WINDOW, b'"u"', b'"%s"' % (b"%d" % n * 4000), 1)]) for n in range(1, 3)]
     for end in (1, 2):
         runner.feed(log, end)
@@ -579,7 +579,7 @@ def test_state_of_a_window_is_dropped_when_its_last_trigger_has_closed(
     assert {(5, WINDOW), (9, WINDOW + INTERVALS * HOUR)} <= {
         (interval, start) for interval, start, _ in slow(ours, events)
     }
-    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Followed(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     most = 0
     for end in range(len(log) + 1):
         runner.feed(log, end)
@@ -665,7 +665,7 @@ def test_an_interval_waits_for_what_was_published_before_it_and_those_without_ev
     events: list[Event] = [(0, interval, interval, WINDOW, b'"u"', b'"k9"', 1) for interval in (0, late)]
     log = [block_of(events[:1]), block_of(events[1:])]
     log += [ticked(log, 0, late, digest), ticked(log, 1, late, digest)]
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
     # The first intervals of a pipeline come before anything is published; what lies between is closed for release to go on.
@@ -696,7 +696,7 @@ def closing(ours: Services, events: list[Event], intervals: int, directory: Path
     """A bound that has read these events, and the log."""
     log = [block_of([event]) for event in events]
     log += [ticked(log, source, intervals - 1, ours.config_digest) for source in range(SOURCES)]
-    runner = Runner(Bound, ours, directory, BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, directory, BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
     return runner, log
@@ -754,7 +754,7 @@ def test_what_bound_writes_does_not_depend_on_when_published_keys_arrive(
     for seed in range(3):
         assert ours.published_keys is not None
         ours.published_keys.clear()
-        late = Runner(Bound, ours, tmp_path / f"late-{seed}", BY_USER_PARTITION)
+        late = Runner(BoundStage, ours, tmp_path / f"late-{seed}", BY_USER_PARTITION)
         dice = random.Random(seed)
         late.feed(log, len(log))
         told = dict.fromkeys(range(PARTITIONS), -1)
@@ -782,7 +782,7 @@ def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) 
     log = [block_of([(0, n, interval, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)])]
     log += [ticked(log, 0, interval, digest), ticked(log, 1, interval, digest)]
     log.append(block_of([(0, 10 + n, interval + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]))
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.stage._max_rows = 30  # type: ignore[attr-defined]
     runner.feed(log, 3)
     runner.commit()
@@ -806,7 +806,7 @@ def test_lost_published_keys_are_refused(tmp_path: Path) -> None:
     for partition in range(PARTITIONS):
         block = published_keys.block_of(partition, 0, digest, bytes.fromhex(EPOCH), {}, {WINDOW: 1})
         ours.published_keys.take(published_keys.encode(block), partition)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     with pytest.raises(Refusal, match=r"lacks keys that were published"):
         runner.commit()
@@ -898,7 +898,7 @@ def test_a_key_that_is_on_a_list_and_not_kept_counts_its_user_when_a_later_recor
     last = TRIGGERS - 1
     names = [b'"a"', b'"b"', b'"c"', b'"d"', b'"e"', b'"d"', b'"e"']
     events: list[Event] = [(0, n, last - (n < 5), WINDOW, b'"u"', name, 7) for n, name in enumerate(names)]
-    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Followed(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     log = closed(ours, [block_of(events)], last)
     runner.feed(log, len(log))
     while runner.commit(1):
@@ -980,7 +980,7 @@ def test_a_restart_between_two_commits_measures_the_same_lists(cut: int, tmp_pat
     log = closed(
         ours, [block_of([e for e in events if e[2] == interval]) for interval in range(TRIGGERS)], TRIGGERS - 1
     )
-    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Followed(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     for _ in range(cut):
         runner.commit(1)
@@ -1022,7 +1022,7 @@ def test_a_number_means_one_key_of_one_window_for_ever(
     ours = services("closing", max_records_per_user=2)
     monkeypatch.setattr(bounding, "MAX_LISTED_KEYS", 2)
     log, _ = random_log(seed, ours.config_digest, users=3)
-    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Followed(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     meant: dict[int, tuple[int, bytes]] = {}
     following = 0
     for end in range(len(log) + 1):
@@ -1054,7 +1054,7 @@ def test_keys_behind_the_end_of_a_list_leave_no_trace_until_another_user_brings_
         (0, 3, 2, WINDOW, b'"other"', b'"only capped"', 1),
     ]
     log = closed(ours, [block_of(events)], 3)
-    runner = Followed(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Followed(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     for interval in range(2):
         runner.commit(1)
@@ -1071,7 +1071,7 @@ def test_a_last_interval_waits_for_the_units_of_the_published_keys_and_measures_
     last, needed = TRIGGERS - 1, TRIGGERS - 1 - LAG
     events: list[Event] = [(0, n, 0, WINDOW, b'"u"', key, 1) for n, key in enumerate([b'"k0"', b'"x"'])]
     log = closed(ours, [block_of(events)], last + 1)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
     # The last interval has no records, and it waits all the same; what lies before it is closed for release to go on.
@@ -1102,7 +1102,7 @@ def test_units_that_are_being_read_again_are_waited_for(tmp_path: Path, monkeypa
     ours = services("closing")
     assert ours.published_keys is not None
     log = closed(ours, [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k0"', 1)])], TRIGGERS - 1)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     runner.commit()
     written, state = list(runner.written), runner.state()
@@ -1129,7 +1129,7 @@ def test_published_keys_without_units_are_refused(tmp_path: Path) -> None:
             news: dict[int, list[bytes]] = {} if interval or partition else {WINDOW: [b'"k0"']}
             block = published_keys.block_of(partition, interval, digest, epoch, news, {WINDOW: int(partition == 0)})
             ours.published_keys.take(published_keys.encode(block), PARTITIONS * interval + partition)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(closed(ours, [], TRIGGERS - 1), 2)
     with pytest.raises(Refusal, match=r"lacks keys that were published"):
         runner.commit()

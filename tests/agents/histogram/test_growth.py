@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.histogram.growth import Growth
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.growth import TopicGrowth
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
@@ -33,7 +33,7 @@ def test_no_interval_in_which_a_new_partition_may_have_records_comes_before_it_c
     looks: list[int], created: list[int]
 ) -> None:
     """Whenever it is looked, and whenever partitions are made: none counts too late, none from an interval that was looked for."""
-    growth = Growth(CALENDAR, margin=MARGIN, looked=-1, sources=((0, 2),))
+    growth = TopicGrowth(CALENDAR, margin=MARGIN, looked=-1, sources=((0, 2),))
     for now in looks:
         before = growth.looked
         interval = growth.due(now)
@@ -104,7 +104,7 @@ def test_a_record_closes_no_interval_of_source_0_before_its_public_instant(
 ) -> None:
     ours, clients = live()
     first = ours.calendar.first_interval(ours.ledger.first_window)
-    runner = Runner(Route, ours, tmp_path / "r")
+    runner = Runner(RouteStage, ours, tmp_path / "r")
     runner.feed([record(0, WINDOW + HOUR + GRACE)], 1)
     runner.commit(now=WINDOW + HOUR + GRACE - 1)  # the worker's clock is behind the broker's
     assert ticks(runner) == []
@@ -123,7 +123,7 @@ def test_a_record_closes_no_interval_of_source_0_before_its_public_instant(
 def test_what_was_seen_is_committed_at_once_and_survives_a_restart(tmp_path: Path) -> None:
     ours, clients = live()
     first = ours.calendar.first_interval(ours.ledger.first_window)
-    runner = Runner(Route, ours, tmp_path / "r")
+    runner = Runner(RouteStage, ours, tmp_path / "r")
     assert runner.commit(now=WINDOW + HOUR + GRACE) == 1  # a look, no tick: the idle grace is not over
     clients.number = 4
     runner.restart()
@@ -136,17 +136,17 @@ def test_what_was_seen_is_committed_at_once_and_survives_a_restart(tmp_path: Pat
     runner.commit(now=WINDOW + 30 * HOUR)
     assert [row.sources for row in ticks(runner)] == [((first, 2), (first + 1, 4)), ((first + 1, 4),)]
     assert len(announced(runner)) == 1
-    joined = Runner(Route, ours, tmp_path / "j", 3)
+    joined = Runner(RouteStage, ours, tmp_path / "j", 3)
     assert joined.stage.report()["interval"] == first
 
 
 def test_an_archive_does_not_grow(tmp_path: Path) -> None:
     ours, clients = live("replay")
-    runner = Runner(Route, ours, tmp_path / "r")
+    runner = Runner(RouteStage, ours, tmp_path / "r")
     clients.number = 3
     runner.feed([record(0, WINDOW + 5 * HOUR)], 1)
     runner.commit(now=WINDOW + 100 * HOUR)
     assert [row.sources for row in ticks(runner)] == [()]
     assert announced(runner) == []
     with pytest.raises(Refusal, match="partition=2 was added when the archive had begun to be read"):
-        Runner(Route, ours, tmp_path / "j", 2)
+        Runner(RouteStage, ours, tmp_path / "j", 2)

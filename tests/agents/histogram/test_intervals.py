@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.histogram.intervals import Intervals
+from susurrus.agents.histogram.intervals import OpenIntervals
 from susurrus.agents.runtime.ticks import Incoming
 from susurrus.topics.tick import Tick
 
@@ -108,7 +108,7 @@ class Reader:
         self.incoming = Incoming(
             "topic=t", config_digest=DIGEST, way_out="begin again", ticks=ticks, sources=sources, received=received
         )
-        self.intervals: Intervals[Block] = Intervals(self.stored, **CODEC, meta=self.meta)  # type: ignore[arg-type]
+        self.intervals: OpenIntervals[Block] = OpenIntervals(self.stored, **CODEC, meta=self.meta)  # type: ignore[arg-type]
         self.taken = self.position
 
     def take(self, end: int) -> None:
@@ -217,7 +217,7 @@ def test_a_commit_claims_no_block_that_still_waits_and_no_tick_beyond_its_positi
 
 
 def test_rows_in_memory_are_counted_until_their_interval_closes_or_they_are_spilled() -> None:
-    intervals: Intervals[Block] = Intervals(MemoryStore({}), **CODEC, meta=fresh(closed=9))  # type: ignore[arg-type]
+    intervals: OpenIntervals[Block] = OpenIntervals(MemoryStore({}), **CODEC, meta=fresh(closed=9))  # type: ignore[arg-type]
     for interval, rows in ((10, 5), (11, 7), (13, 2), (9, 100)):
         intervals.add(interval, Block(0, interval, 0), rows, interval, 1000 * rows)
     assert (intervals.rows, intervals.size) == (14, 14_000)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import route as route_module
-from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.errors import Refusal
@@ -172,7 +172,7 @@ def increments(
     ]
     if kind == "replay":
         clock.now = WINDOW + 1000 * HOUR
-    routes = [Runner(Route, ours, directory / f"r{n}", n) for n in range(SOURCES)]
+    routes = [Runner(RouteStage, ours, directory / f"r{n}", n) for n in range(SOURCES)]
     logs_by_user: list[list[bytes]] = [[] for _ in range(BY_USER)]
 
     def commit(runner: Runner) -> None:
@@ -195,7 +195,7 @@ def increments(
     while True:
         for number in range(len(routes), ends.partitions("raw")):
             with contextlib.suppress(NotYet, Refusal):
-                routes.append(Runner(Route, ours, directory / f"r{number}", number))
+                routes.append(Runner(RouteStage, ours, directory / f"r{number}", number))
         for runner in dice.sample(routes, len(routes)):
             move(runner, ends.watermarks("raw", runner.stage.partition)[1])
         if clock.now >= last:
@@ -204,7 +204,7 @@ def increments(
         clock.now += 5 * MINUTE if near else HOUR // 4
     found: dict[tuple[int, int, bytes], tuple[int, ...]] = {}
     for number, log in enumerate(logs_by_user):
-        bound = Runner(Bound, ours, directory / f"b{number}", number)
+        bound = Runner(BoundStage, ours, directory / f"b{number}", number)
         while bound.next < len(log):
             bound.feed(log, bound.next + dice.randrange(1, 9))
             if dice.random() < min(0.2, 20 / len(log)):  # reads an archive from its start again
@@ -296,17 +296,17 @@ def test_dropping_on_arrival_what_no_history_could_keep_changes_nothing(
     for log in logs:  # every user is busy: the same event five times over, where four count at most
         log[:] = [event for event in log for _ in range(5)]
     dropped = 0
-    really = Route._without_over_cap
+    really = RouteStage._without_over_cap
 
-    def counting(self: Route, rows: Any, *columns: Any) -> Any:
+    def counting(self: RouteStage, rows: Any, *columns: Any) -> Any:
         nonlocal dropped
         left = really(self, rows, *columns)
         dropped += len(rows) - len(left)
         return left
 
-    monkeypatch.setattr(Route, "_without_over_cap", counting)
+    monkeypatch.setattr(RouteStage, "_without_over_cap", counting)
     early = increments(services(kind, strategy), logs, kind, 1, tmp_path / "early", monkeypatch)
-    monkeypatch.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
+    monkeypatch.setattr(RouteStage, "_without_over_cap", lambda self, rows, *columns: rows)
     late = increments(services(kind, strategy), logs, kind, 2, tmp_path / "late", monkeypatch)
     assert dropped > 100
     assert len(early) > 10
@@ -332,16 +332,16 @@ def test_with_whole_lists_no_key_is_dropped_on_arrival(
 
     as_it_is = found("a", 1)
     with monkeypatch.context() as patched:
-        patched.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
+        patched.setattr(RouteStage, "_without_over_cap", lambda self, rows, *columns: rows)
         whole = found("b", 2)
     assert as_it_is == whole
-    begin = Route.__init__
+    begin = RouteStage.__init__
 
-    def eager(self: Route, *arguments: Any) -> None:
+    def eager(self: RouteStage, *arguments: Any) -> None:
         begin(self, *arguments)
         self._limits = Bounding(max_records=4, max_records_per_key=per_key)
 
-    monkeypatch.setattr(Route, "__init__", eager)
+    monkeypatch.setattr(RouteStage, "__init__", eager)
     assert found("c", 2) != whole
 
 
@@ -361,7 +361,7 @@ def test_with_a_cap_on_keys_nothing_is_dropped_on_arrival(
             for _ in range(6)
         ]
     as_it_is = increments(services(kind, "toeplitz", max_keys_per_user=1), logs, kind, 1, tmp_path / "a", monkeypatch)
-    monkeypatch.setattr(Route, "_without_over_cap", lambda self, rows, *columns: rows)
+    monkeypatch.setattr(RouteStage, "_without_over_cap", lambda self, rows, *columns: rows)
     whole = increments(services(kind, "toeplitz", max_keys_per_user=1), logs, kind, 2, tmp_path / "b", monkeypatch)
     assert len(whole) > 10
     assert as_it_is == whole

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.histogram.public_progress import PublicProgress
-from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
@@ -121,7 +121,7 @@ def test_a_healthy_release_never_refuses_and_any_older_state_does(seed: int, top
     seen = PublicProgress(topic, plain.topic("progress"), plain.calendar)  # type: ignore[arg-type]
     ours = replace(plain, public_progress=seen)
     log = log_of(random_rows(seed), ours.config_digest, seed)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     states = [(None, 0)]
     while runner.commit(1, now=FAR):
@@ -155,7 +155,7 @@ def test_a_release_that_was_overtaken_while_it_started_is_not_told_that_its_stat
     plain = services()
     ours = replace(plain, public_progress=PublicProgress(topic, plain.topic("progress"), plain.calendar))  # type: ignore[arg-type]
     log = log_of(random_rows(1), ours.config_digest)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     read: list[Any] = [(None, 0)]
     seen: list[object] = []
@@ -164,10 +164,10 @@ def test_a_release_that_was_overtaken_while_it_started_is_not_told_that_its_stat
         topic.records = [value for _, _, _, value, _ in runner.to("progress")]
         # It starts, has read the changelog before that commit, and sees progress after it.
         with pytest.raises(MorePublic) as found:
-            born(Release, ours, runner.store, *read[-2])
+            born(ReleaseStage, ours, runner.store, *read[-2])
         seen.append(found.value.evidence)
     assert len(set(map(repr, seen))) == len(seen)  # no two in a row are the same, which would be a refusal
-    assert born(Release, ours, runner.store, *read[-1])[1] == runner.position
+    assert born(ReleaseStage, ours, runner.store, *read[-1])[1] == runner.position
     runner.close()
 
 
@@ -181,7 +181,7 @@ def test_what_a_refusal_says_names_the_triggers_and_the_way_out(topic: Topic, tm
     ]
     store = Store(tmp_path / "s")
     with pytest.raises(MorePublic) as found:
-        born(Release, replace(plain, public_progress=seen), store)
+        born(ReleaseStage, replace(plain, public_progress=seen), store)
     store.close()
     assert str(found.value.refusal) == (
         "stage=release partition=0 knows epoch=1 up to 1995-08-01T00:00:00Z, but topic=progress shows trigger=2 of "
@@ -197,10 +197,10 @@ def test_a_release_begins_behind_what_an_earlier_epoch_has_left_in_its_topic(tmp
     foreign = log_of(random_rows(2), b"\x01" * 32)  # read, its ticks would be refused
     log = [*foreign, *log_of(rows, ours.config_digest)]
     ours.ledger.began[ours.topic("bounded"), 0] = len(foreign)  # type: ignore[attr-defined]
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     assert runner.next == len(foreign)
     runner.feed(log, len(log))
     assert runner.commit(now=FAR) == LAST + 1
     runner.close()
     with pytest.raises(Refusal, match="under another configuration"):
-        Runner(Release, services(), tmp_path / "t").feed(log, len(log))
+        Runner(ReleaseStage, services(), tmp_path / "t").feed(log, len(log))

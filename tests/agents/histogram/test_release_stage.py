@@ -17,7 +17,7 @@ import pytest
 from susurrus.agents.histogram import window_keys
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.publication import chain_key
-from susurrus.agents.histogram.release import Release
+from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
@@ -275,7 +275,7 @@ def run(
     services: Services, log: list[bytes], directory: Path, *, seed: int | None = None, spill_above: int | None = None
 ) -> Runner:
     """In one go, or (with a seed) in random fetches, with restarts after any number of commits."""
-    runner = Runner(Release, services, directory)
+    runner = Runner(ReleaseStage, services, directory)
     dice = random.Random(seed)
     while seed is not None and runner.next < len(log):
         if spill_above is not None:
@@ -379,7 +379,7 @@ def test_increments_that_are_lost_or_come_twice_are_refused_before_their_interva
     log[at : at + 1] = [log[at]] * (2 if fate == "twice" else 0)
     with pytest.raises(Refusal, match=rf"offset=\d+: source={block.partition} says records=\d+, and records=\d+ came"):
         run(ours, log, tmp_path / "s", seed=seed)
-    runner = Runner(Release, ours, tmp_path / "t")
+    runner = Runner(ReleaseStage, ours, tmp_path / "t")
     for end in range(1, len(log) + 1):
         try:
             runner.feed(log, end)
@@ -499,7 +499,7 @@ def test_units_are_kept_from_when_they_are_told_until_the_last_trigger(tmp_path:
     log = log_of(random_rows(5), ours.config_digest, lists=random_lists(5))
     units: Units = {}
     slow(ours, random_rows(5), random_lists(5), units=units)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     seen = set()
     while runner.commit(1, now=FAR):
@@ -555,7 +555,7 @@ def test_a_replay_of_the_same_data_publishes_nothing_twice_and_goes_on_where_it_
     ours = services()
     log = log_of(rows, ours.config_digest)
     undisturbed = run(services(), log, tmp_path / "a")
-    runner = Runner(Release, ours, tmp_path / "b")
+    runner = Runner(ReleaseStage, ours, tmp_path / "b")
     runner.feed(log, len(log))
     runner.commit(upto, now=FAR)
     before = len(runner.written)
@@ -573,7 +573,7 @@ def test_a_replay_of_the_same_data_publishes_nothing_twice_and_goes_on_where_it_
 def test_a_replay_of_different_data_is_refused_before_anything_is_published(changed: str, tmp_path: Path) -> None:
     ours = services()
     rows = sorted(random_rows(2), key=lambda row: row[1])
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     log = log_of(rows, ours.config_digest)
     runner.feed(log, len(log))
     runner.commit(6, now=FAR)
@@ -601,7 +601,7 @@ def test_a_replay_with_other_lists_is_refused_before_anything_is_published(
 ) -> None:
     ours = services(privacy={"strategy": "closing"})
     rows, lists = random_rows(2), random_lists(2)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     log = log_of(rows, ours.config_digest, lists=lists)
     runner.feed(log, len(log))
     runner.commit(TRIGGERS + 1, now=FAR)  # the last trigger takes two
@@ -631,7 +631,7 @@ def test_the_chain_also_covers_earlier_triggers_of_the_window(tmp_path: Path) ->
     """Trigger 2 has the same input, trigger 1 had not: the totals differ, so the replay must not pass at trigger 2."""
     ours = services()
     first: list[Row] = [(0, 0, 0, b'"k"', 10, 0), (0, 1, 0, b'"k"', 5, 0)]
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     log = log_of(first, ours.config_digest, last=1)
     runner.feed(log, len(log))
     runner.commit(now=FAR)
@@ -711,7 +711,7 @@ def test_declared_keys_are_published_by_the_partition_they_belong_to(tmp_path: P
     found: dict[bytes, int] = {}
     for number in range(3):
         ours = services(keys={"declared": names, "discover": False}, topics={"bounded_partitions": 3})
-        runner = Runner(Release, ours, tmp_path / str(number), number)
+        runner = Runner(ReleaseStage, ours, tmp_path / str(number), number)
         log = log_of([], ours.config_digest)
         runner.feed(log, len(log))
         runner.commit(now=FAR)
@@ -750,7 +750,7 @@ def test_an_empty_trigger_still_says_that_it_is_complete(tmp_path: Path) -> None
 def test_a_windows_state_is_gone_when_its_last_trigger_is_published(strategy: str, tmp_path: Path) -> None:
     ours = services(privacy={"strategy": strategy}, keys={"declared": ["k0", "never seen"]})
     log = log_of(random_rows(4), ours.config_digest, lists=lists_of(ours, 4))
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     most = 0
     while runner.commit(1, now=FAR):
@@ -777,7 +777,7 @@ def public(runner: Runner, commit: int) -> set[str]:
 def test_a_window_is_charged_in_a_commit_of_its_own_before_anything_of_it_is_published(tmp_path: Path) -> None:
     ours = services(charged=False)
     log = log_of(random_rows(4), ours.config_digest)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     runner.commit(2, now=FAR)
     assert [output.topic for output in runner.commits[0].outputs] == ["charges"]
@@ -789,7 +789,7 @@ def test_a_window_is_charged_in_a_commit_of_its_own_before_anything_of_it_is_pub
 def test_only_partition_0_charges_and_the_others_wait_for_it(tmp_path: Path) -> None:
     ours = services(charged=False, topics={"bounded_partitions": 2})
     log = log_of(random_rows(4), ours.config_digest)
-    runner = Runner(Release, ours, tmp_path / "s", 1)
+    runner = Runner(ReleaseStage, ours, tmp_path / "s", 1)
     runner.feed(log, len(log))
     assert runner.commit(now=FAR) == 0
     assert "release-0" in str(runner.stage.stall(FAR))
@@ -804,7 +804,7 @@ def test_a_charge_that_cannot_be_read_yet_is_not_written_again(tmp_path: Path) -
     visible = False
     ours.ledger.is_charged = lambda window: visible  # type: ignore[method-assign]
     log = log_of(random_rows(4), ours.config_digest)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     for _ in range(3):
         runner.commit(now=FAR)
@@ -821,7 +821,7 @@ def test_a_charge_that_cannot_be_read_yet_is_not_written_again(tmp_path: Path) -
 def test_a_spill_touches_no_public_topic(tmp_path: Path) -> None:
     ours = services()
     log = log_of(random_rows(4), ours.config_digest)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.stage._max_rows = 1  # type: ignore[attr-defined]
     runner.feed(log, 4)
     while runner.commit(1, now=FAR):
@@ -834,7 +834,7 @@ def test_a_spill_touches_no_public_topic(tmp_path: Path) -> None:
 def test_a_live_trigger_is_published_no_earlier_than_its_time_plus_the_pad(tmp_path: Path) -> None:
     ours = services(clock={"kind": "broker"}, window={"publication_pad": 60_000})
     log = log_of(random_rows(4), ours.config_digest)
-    runner = Runner(Release, ours, tmp_path / "s")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
     runner.feed(log, len(log))
     due = WINDOW + HOUR + 60_000
     assert runner.commit(now=due - 1) == 0

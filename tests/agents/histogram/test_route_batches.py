@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.histogram import route
-from susurrus.agents.histogram.route import Route, whole_decoder
+from susurrus.agents.histogram.route import RouteStage, whole_decoder
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.topics import by_user
@@ -81,7 +81,7 @@ def routed(
 ) -> tuple[Any, ...]:
     services = services_of(chosen(**changes))
     services.clients.ends = {0: NUMBER - 111}  # type: ignore[attr-defined]
-    runner = Runner(Route, services, directory)
+    runner = Runner(RouteStage, services, directory)
     if kept is not None:
         kept.append(runner)
     values, start = payloads(), 0
@@ -159,7 +159,7 @@ def test_records_of_the_other_time_stamp_type_are_dead_letters_and_the_others_do
 
     def run(directory: Path, spoiled: list[int]) -> Any:
         services = services_of(chosen(clock={"kind": kind}, input={"topic": "raw", "user": "u", "key": ["k"]}))
-        runner = Runner(Route, services, directory)
+        runner = Runner(RouteStage, services, directory)
         at = 0
         for number in range(6):
             values = [json.dumps({"u": f"u{number}-{n}", "k": n % 3, "v": n}).encode() for n in range(10)]
@@ -200,7 +200,7 @@ def test_records_of_the_other_time_stamp_type_are_dead_letters_and_the_others_do
 
 
 def test_within_one_fetch_each_batch_has_its_own_type(tmp_path: Path) -> None:
-    runner = Runner(Route, services_of(chosen(input={"topic": "raw", "user": "u", "key": ["k"]})), tmp_path)
+    runner = Runner(RouteStage, services_of(chosen(input={"topic": "raw", "user": "u", "key": ["k"]})), tmp_path)
     found = []
     for number, append_time in enumerate([True, False, True]):
         value = json.dumps({"u": number, "k": 1, "v": 1}).encode()

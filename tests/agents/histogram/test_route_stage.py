@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.histogram import route
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.stage import NotYet
@@ -33,13 +33,13 @@ def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path
     ledger: Any = services.ledger
     ledger.start.offsets = {0: 40, 1: 70}
     store = Store(tmp_path / "s")
-    assert Route.begin(services, 1, Offset(LOG_START))[1] == 70
+    assert RouteStage.begin(services, 1, Offset(LOG_START))[1] == 70
     with pytest.raises(NotYet, match="announce the new raw partition"):
-        Route.begin(services, 3, Offset(LOG_START))
+        RouteStage.begin(services, 3, Offset(LOG_START))
     ledger.records = dict(
         map(encode, [SourcesRecord(number=3, from_interval=5), SourcesRecord(number=4, from_interval=9)])
     )
-    joined, position = born(Route, services, store, None, LOG_START, partition=3)
+    joined, position = born(RouteStage, services, store, None, LOG_START, partition=3)
     assert position == 0
     assert joined.report()["interval"] == 8
     store.close()
@@ -76,7 +76,7 @@ def routed(
         )
         for n, key in enumerate(keys)
     ]
-    runner = Runner(Route, services, directory, 0)
+    runner = Runner(RouteStage, services, directory, 0)
     for end in [*fetches, len(keys)]:
         runner.feed(records, end)
     runner.commit(now=WINDOW)
@@ -115,7 +115,7 @@ def test_an_event_may_be_minutes_ahead_of_its_stamp_and_a_float_is_cut_as_the_st
     ]
     services = services_of(chosen)
     services.clients.ends = {0: len(records)}  # type: ignore[attr-defined]
-    runner = Runner(Route, services, tmp_path, 0)
+    runner = Runner(RouteStage, services, tmp_path, 0)
     runner.feed(records, len(records))
     runner.commit(now=stamp)
     assert letters(runner) == [(5, Reason.IN_FUTURE), (6, Reason.IN_FUTURE)]
@@ -183,7 +183,7 @@ def test_a_source_that_keeps_up_rests_but_not_over_a_boundary(
     stamp = now if live_ms > 1_000 else boundary - 1_000
     value = json.dumps({"user": "u", "key": "k"}).encode()
     record = SimpleNamespace(offset=0, timestamp=stamp, timestamp_type=1, key=None, value=value)
-    runner = Runner(Route, services, tmp_path)
+    runner = Runner(RouteStage, services, tmp_path)
     monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))
     runner.stage.take(Batch(Offset(0), Offset(1), [record], 0, at_end))  # type: ignore[arg-type]
     assert max(runner.stage.rests_until, 500.0) == pytest.approx(500.0 + rest)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.histogram import user_state
-from susurrus.agents.histogram.bound import Bound
+from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.histogram.user_state import UserState
@@ -90,7 +90,7 @@ def test_a_gathering_takes_all_changes_with_it(tmp_path: Path, monkeypatch: pyte
     ours = services()
     events: list[Event] = [(0, n, n, WINDOW, b'"u%d"' % (n % 2), b'"k%d"' % n, 1) for n in range(4)]
     log = closed(ours, [block_of([event]) for event in events], 3)
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     runner.feed(log, len(log))
     tables = []
     for at in range(4):
@@ -191,7 +191,7 @@ def test_state_of_the_version_before_is_taken_over_in_mid_window(
     """From the rows that it wrote, with windows that overlap; gathered in between, and taken up by further owners."""
     ours = services(**{**CASES, **CLOSING}[case])
     log, events = random_log(4, ours.config_digest, sizes=40)
-    runner = Followed(Bound, ours, tmp_path / "a", BY_USER_PARTITION)
+    runner = Followed(BoundStage, ours, tmp_path / "a", BY_USER_PARTITION)
     while runner.meta is None or runner.meta["closed"] < INTERVALS:
         runner.feed(log, runner.next + 1)
         runner.commit()
@@ -225,7 +225,7 @@ def test_the_version_before_refuses_what_is_written_now(tmp_path: Path) -> None:
     """As it refuses every other format: that rule has not changed, so this version's stands for its own."""
     for strategy, formats in [("toeplitz", (5, 3)), ("closing", (6, 4))]:
         ours = services(strategy)
-        runner = Runner(Bound, ours, tmp_path / strategy, BY_USER_PARTITION)
+        runner = Runner(BoundStage, ours, tmp_path / strategy, BY_USER_PARTITION)
         runner.feed(closed(ours, [block_of([(0, 0, 0, WINDOW, b'"u"', b'"k"', 1)])], 0), 3)
         runner.commit()
         assert runner.meta is not None
@@ -233,7 +233,14 @@ def test_the_version_before_refuses_what_is_written_now(tmp_path: Path) -> None:
         assert (runner.meta["format"], layout.before) == formats
         assert runner.meta["format"] != layout.before
         with pytest.raises(Refusal, match="has state of format"):
-            born(Bound, ours, runner.store, {**runner.meta, "format": formats[0] + 2}, 3, partition=BY_USER_PARTITION)
+            born(
+                BoundStage,
+                ours,
+                runner.store,
+                {**runner.meta, "format": formats[0] + 2},
+                3,
+                partition=BY_USER_PARTITION,
+            )
         runner.close()
 
 
@@ -276,7 +283,7 @@ def test_after_such_a_collision_no_key_and_no_user_gets_beyond_its_caps(
     def wide(key: bytes) -> int:
         return int.from_bytes(digest(key, digest_size=8).digest(), "little")
 
-    runner = Runner(Bound, ours, tmp_path / "s", BY_USER_PARTITION)
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     new: list[Event] = [
         (0, n, 1, WINDOW, b'"u"', key, 1)
         for n, key in enumerate([b'"k2"', b'"k2"', b'"k1"', b'"k3"', b'"k4"', b'"k3"'])

@@ -16,7 +16,7 @@ import pytest
 
 from susurrus.agents.formats import waiting
 from susurrus.agents.histogram import route as route_module
-from susurrus.agents.histogram.route import Route
+from susurrus.agents.histogram.route import RouteStage
 from susurrus.topics import by_user
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.dead_letter import decode_headers
@@ -120,7 +120,7 @@ class Played:
             )
             for offset, e in enumerate(events)
         ]
-        self.runner = Runner(Route, ours, directory)
+        self.runner = Runner(RouteStage, ours, directory)
         self.fates: dict[int, Fate] = {}
         self.ticked = -1
         self._seen = 0

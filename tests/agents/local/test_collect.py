@@ -17,7 +17,7 @@ import pytest
 from susurrus.agents.formats.schemas import Schemas
 from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.local import collect as collect_module
-from susurrus.agents.local.collect import Collect
+from susurrus.agents.local.collect import CollectStage
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.local.window import GRID
@@ -78,7 +78,7 @@ def collect(directory: Path, versions: int = 3, **source: Any) -> Runner:
         config_digest=bytes(32),
         secret=SECRET,
     )
-    return Runner(Collect, services, directory)
+    return Runner(CollectStage, services, directory)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.local.server import FOLLOWED, METHOD, Server
+from susurrus.agents.local.server import FOLLOWED, METHOD, ServerStage
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.local.estimate import Totals
@@ -53,7 +53,7 @@ class LocalServer:
             config_digest=bytes(32),
             secret=SECRET,
         )
-        self.runner = Runner(Server, services, directory)
+        self.runner = Runner(ServerStage, services, directory)
         self.log: list[bytes] = []
         self.records = 0
         self.interval = FIRST

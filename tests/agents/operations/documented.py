@@ -3,16 +3,16 @@
 import re
 from pathlib import Path
 
-from susurrus.agents.histogram.bound import Bound
-from susurrus.agents.histogram.release import Release
-from susurrus.agents.histogram.route import Route
-from susurrus.agents.local.collect import Collect
-from susurrus.agents.local.server import Server
+from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.route import RouteStage
+from susurrus.agents.local.collect import CollectStage
+from susurrus.agents.local.server import ServerStage
 from susurrus.agents.runtime.stage import Stage
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.stage import StreamStage
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
-STAGES: tuple[type[Stage], ...] = (Route, Bound, Release, Stream, Collect, Server)
+STAGES: tuple[type[Stage], ...] = (RouteStage, BoundStage, ReleaseStage, StreamStage, CollectStage, ServerStage)
 
 _ROW = re.compile(
     r"^\| `(susurrus_\w+)` \| (counter|gauge|histogram) \| [^|]+ \| ([^|]+) \| [^|]+ \| (yes|no) \|$", re.MULTILINE

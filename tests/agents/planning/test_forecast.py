@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.planning.forecast import forecast
 from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.measures import LayoutMeasures
@@ -41,7 +41,7 @@ def test_one_count_is_what_the_benchmarks_harness_measures(name):
     given = settings(privacy={"strategy": name})
     law = Law(users=3000, keys=300)
     found = forecast(given, [law], seeds=[0, 1])
-    strategy = Histogram(given).strategy
+    strategy = HistogramPipeline(given).strategy
     spooled = spool(law, strategy.bounding, 12)
     runs = [run(strategy, spooled, window_noise(seed, strategy.plan.digest())).checkpoints for seed in (0, 1)]
     assert found.outcome is not None
@@ -83,7 +83,7 @@ def test_sums_are_those_of_caps_that_go_record_by_record(name):
     given = settings(
         columns=COLUMNS, bounds={"max_records_per_user": 5, "max_records_per_key": 2}, privacy={"strategy": name}
     )
-    strategy = Histogram(given).strategy
+    strategy = HistogramPipeline(given).strategy
     data = crowd()
     kept: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     counts: dict[int, int] = defaultdict(int)

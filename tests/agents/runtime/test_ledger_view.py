@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.histogram.pipeline import Histogram
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
@@ -109,7 +109,7 @@ def join() -> Callable[..., Listed]:
         start = {"from": "earliest", "first_window": WINDOW, **sections.pop("start", {})}
         configured = settings(start=start, **sections)
         clients, pipeline = Clients(log, shown), pipeline_of(configured)
-        if isinstance(pipeline, Histogram):
+        if isinstance(pipeline, HistogramPipeline):
             pipeline._progress = lambda clients: public or Public()  # type: ignore
         ledger = Listed(
             configured,

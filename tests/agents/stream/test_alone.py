@@ -17,7 +17,7 @@ from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream import stage as stage_module
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.stage import StreamStage
 from susurrus.topics.compiled import compiled
 from susurrus.topics.dead_letter import decode_headers
 from tests.agents.released import WINDOW, settings
@@ -135,7 +135,7 @@ def published(
         config_digest=bytes(32),
         secret=SECRET,
     )
-    runner = Runner(Stream, services, directory)
+    runner = Runner(StreamStage, services, directory)
     for start, end in zip([0, *ends], ends, strict=False):
         middle, batches = (start + end) // 2, []
         for first, last in ((start, middle), (middle, end)):

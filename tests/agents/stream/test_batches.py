@@ -10,7 +10,7 @@ import pytest
 
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
-from susurrus.agents.stream.stage import Stream, whole_decoder
+from susurrus.agents.stream.stage import StreamStage, whole_decoder
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.values import ValuesSchema
 from tests.agents.cycles import no_cycles
@@ -38,7 +38,7 @@ def payloads() -> list[bytes | None]:
 def published(
     method: str, directory: Path, *, whole: bool, seed: int, kept: list[Runner] | None = None
 ) -> tuple[list[Any], dict[bytes, bytes]]:
-    runner, values, dice, start = Runner(Stream, services(method), directory), payloads(), random.Random(seed), 0
+    runner, values, dice, start = Runner(StreamStage, services(method), directory), payloads(), random.Random(seed), 0
     if kept is not None:
         kept.append(runner)
     while start < NUMBER:

@@ -14,7 +14,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats import waiting
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream import stage as stage_module
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.stage import StreamStage
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.private_stream import decode_row
 from susurrus.topics.records.reason import Reason
@@ -65,7 +65,7 @@ def runner_of(found: Settings, directory: Path, end: int) -> Runner:
         config_digest=b"\1" * 32,
         secret=SECRET,
     )
-    return Runner(Stream, services, directory)
+    return Runner(StreamStage, services, directory)
 
 
 def framed(event: Mapping[str, Any], schema: int = KNOWN) -> bytes:

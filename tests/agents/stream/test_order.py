@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.stage import StreamStage
 from susurrus.topics import private_stream
 from tests.agents.released import WINDOW, settings
 from tests.agents.stages import SECRET, MemoryClients, MemoryLedger, Runner
@@ -54,7 +54,7 @@ def records(count: int) -> list[Any]:
 
 def rows(method: str, directory: Path, fetches: int | None) -> list[tuple[bytes | None, bytes | None, int | None]]:
     log, dice = records(4_000), random.Random(fetches)
-    runner = Runner(Stream, services(method), directory)
+    runner = Runner(StreamStage, services(method), directory)
     while fetches is not None and runner.next < len(log):
         runner.feed(log, runner.next + dice.randrange(1, 400))
         if dice.random() < 0.5:

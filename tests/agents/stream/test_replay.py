@@ -24,7 +24,7 @@ from susurrus.agents.stream import replay as module
 from susurrus.agents.stream import stage as stage_module
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.replay import BLOCK, Chain, stream_key
-from susurrus.agents.stream.stage import Stream
+from susurrus.agents.stream.stage import StreamStage
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.topics import ledger as codec
 from susurrus.topics.compiled import compiled
@@ -97,7 +97,7 @@ def known(runner: Runner) -> codec.PublishedPosition:
 def life(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Runner, Log, Written]]:
     """A partition that has published of all but the last 200 records; then its state is lost, and its owner may rebuild it."""
     log = readings(COUNT + 200)
-    runner = Runner(Stream, meters(request.param), tmp_path / "life")
+    runner = Runner(StreamStage, meters(request.param), tmp_path / "life")
     feed(runner, log, COUNT, 1)
     assert known(runner).position > COUNT - 60
     before = runner.to(*PUBLIC)
@@ -119,7 +119,7 @@ def test_an_equal_replay_publishes_nothing_twice_and_goes_on(
     feed(runner, log, COUNT, seed)
     assert runner.to(*PUBLIC) == before
     feed(runner, log, len(log), seed)
-    undisturbed = Runner(Stream, meters(runner.services.settings.stream.method), tmp_path / "undisturbed")
+    undisturbed = Runner(StreamStage, meters(runner.services.settings.stream.method), tmp_path / "undisturbed")
     feed(undisturbed, log, len(log))
     for topic in PUBLIC:
         assert [row[2:] for row in runner.to(topic)] == [row[2:] for row in undisturbed.to(topic)]
@@ -133,12 +133,12 @@ def test_an_equal_replay_publishes_nothing_twice_and_goes_on(
 def test_any_older_state_goes_on_without_a_second_row(tmp_path: Path) -> None:
     """The state after each commit is put back in turn; what the ledger and readers have stays."""
     log = readings(600)
-    whole = Runner(Stream, meters("tops"), tmp_path / "whole")
+    whole = Runner(StreamStage, meters("tops"), tmp_path / "whole")
     feed(whole, log, len(log))
     wanted = [row[2:] for row in whole.to("private-stream")]
     whole.close()
     for number in range(8):
-        runner = Runner(Stream, meters("tops"), tmp_path / str(number))
+        runner = Runner(StreamStage, meters("tops"), tmp_path / str(number))
         copies = []
         for end in range(75, 601, 75):
             feed(runner, log, end)
@@ -287,7 +287,7 @@ def test_a_chain_that_begins_elsewhere_is_refused_at_once(life: tuple[Runner, Lo
 
 def test_a_state_and_a_ledger_that_differ_at_the_same_place_are_refused(tmp_path: Path) -> None:
     log = readings(300, bad=False)
-    runner = Runner(Stream, meters("tops"), tmp_path / "s")
+    runner = Runner(StreamStage, meters("tops"), tmp_path / "s")
     feed(runner, log, 300)
     public = known(runner)
     assert public.position == 300
@@ -308,7 +308,7 @@ def test_a_ledger_that_does_not_know_the_last_public_row_is_an_older_copy(
     """State and ledger fit each other, and only the public topic shows that more has been published."""
     runner, log, before = life
     clients, ledger = runner.services.clients, runner.services.ledger
-    earlier = Runner(Stream, meters(runner.services.settings.stream.method), tmp_path / "earlier")
+    earlier = Runner(StreamStage, meters(runner.services.settings.stream.method), tmp_path / "earlier")
     feed(earlier, log, COUNT - 100, 1)
     ledger.records = {} if lost else dict(earlier.services.ledger.records)  # type: ignore[attr-defined]
     assert clients.newest(runner.services.topic("private-stream"), 0) is not None
@@ -330,7 +330,7 @@ def test_a_ledger_that_does_not_know_the_last_public_row_is_an_older_copy(
 
 def test_another_owner_that_published_in_between_is_no_older_copy(tmp_path: Path) -> None:
     log = readings(400, bad=False)
-    runner = Runner(Stream, meters("tops"), tmp_path / "s")
+    runner = Runner(StreamStage, meters("tops"), tmp_path / "s")
     feed(runner, log, 300)
     records = dict(runner.services.ledger.records)  # type: ignore[attr-defined]
     feed(runner, log, 400)
@@ -345,7 +345,7 @@ def test_another_owner_that_published_in_between_is_no_older_copy(tmp_path: Path
 
 def test_a_state_of_a_version_that_kept_no_chain_is_taken_over(tmp_path: Path) -> None:
     log = readings(900, bad=False)
-    runner = Runner(Stream, meters("tops"), tmp_path / "s")
+    runner = Runner(StreamStage, meters("tops"), tmp_path / "s")
     feed(runner, log, 300)
     runner.services.ledger.records.clear()  # type: ignore[attr-defined]
     assert runner.meta is not None
@@ -358,7 +358,7 @@ def test_a_state_of_a_version_that_kept_no_chain_is_taken_over(tmp_path: Path) -
     runner.restart()
     feed(runner, log, 900, 3)
     assert known(runner).begins == 300
-    whole = Runner(Stream, meters("tops"), tmp_path / "whole")
+    whole = Runner(StreamStage, meters("tops"), tmp_path / "whole")
     feed(whole, log, 900)
     assert [row[2:] for row in runner.to("private-stream")] == [row[2:] for row in whole.to("private-stream")]
     whole.close()
@@ -373,7 +373,7 @@ def test_no_batch_and_no_restart_changes_a_byte_of_the_chain(method: str, tmp_pa
     log = readings(1_000)
 
     def chain(seed: int | None) -> Any:
-        runner = Runner(Stream, meters(method), tmp_path / str(seed))
+        runner = Runner(StreamStage, meters(method), tmp_path / str(seed))
         feed(runner, log, len(log), seed)
         runner.feed(log, len(log))
         assert runner.meta is not None
@@ -399,7 +399,7 @@ def test_a_chain_that_depends_on_the_batches_would_be_caught(tmp_path: Path, mon
 
     log = readings(COUNT)
     monkeypatch.setattr(Chain, "add", closes_the_block)
-    runner = Runner(Stream, meters("tops"), tmp_path / "s")
+    runner = Runner(StreamStage, meters("tops"), tmp_path / "s")
     feed(runner, log, COUNT, 1)
     runner.restart(empty=True)
     with pytest.raises(ReplayMismatch):
@@ -409,7 +409,7 @@ def test_a_chain_that_depends_on_the_batches_would_be_caught(tmp_path: Path, mon
 
 def test_the_ledger_has_one_record_for_a_partition_and_writes_it_with_every_row(tmp_path: Path) -> None:
     log = readings(COUNT)
-    runner = Runner(Stream, meters("tops"), tmp_path / "s")
+    runner = Runner(StreamStage, meters("tops"), tmp_path / "s")
     feed(runner, log, COUNT, 5)
     keys = [key for key in runner.services.ledger.records if key.startswith(b"published")]  # type: ignore[attr-defined]
     assert keys == [b"published/0"]
@@ -447,7 +447,7 @@ def test_whoever_reads_the_ledger_cannot_confirm_a_guess_of_the_values(tmp_path:
     found = {}
     for name, secret in (("ours", SECRET), ("again", SECRET), ("another", b"\x5b" * 32)):
         ours = replace(meters("tops"), secret=secret)
-        runner = Runner(Stream, ours, tmp_path / name)
+        runner = Runner(StreamStage, ours, tmp_path / name)
         feed(runner, log, len(log))
         assert known(runner).position == len(log)
         found[name] = known(runner).digest
@@ -473,14 +473,14 @@ def test_whoever_reads_the_ledger_cannot_confirm_a_guess_of_the_values(tmp_path:
 def test_an_unkeyed_chain_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "stream_key", lambda services, partition: b"")
     ours, log = meters("tops"), readings(200, bad=False)
-    runner = Runner(Stream, ours, tmp_path / "s")
+    runner = Runner(StreamStage, ours, tmp_path / "s")
     feed(runner, log, len(log))
     assert guessed(log, b"") == known(runner).digest
     runner.close()
 
 
 def test_digests_are_never_public(tmp_path: Path) -> None:
-    runner = Runner(Stream, meters("tops"), tmp_path / "s")
+    runner = Runner(StreamStage, meters("tops"), tmp_path / "s")
     feed(runner, readings(COUNT), COUNT, 6)
     found = [codec.decode(key or b"", value) for _, _, key, value, _ in runner.to("ledger")]
     digests = [one.digest.encode() for one in found if isinstance(one, codec.PublishedPosition)]
