@@ -14,6 +14,7 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import sentences
 from susurrus.agents.kafka import profiles
 from susurrus.agents.operations.panels import framed
 from susurrus.agents.pipelines import json_schema, pipeline_of
@@ -41,8 +42,8 @@ def check(
     remarks = _clients(settings, elsewhere)
     if unknown := pipeline.unknown_fields():
         raise ConfigurationError("\n".join(unknown))
-    if early := list(settings.start_problems(int(time.time() * 1000))):
-        raise ConfigurationError("\n".join(f"{what}: {advice}" for what, advice in early))
+    if early := list(settings.start_findings(int(time.time() * 1000))):
+        raise ConfigurationError(sentences(early))
     if lacks := pipeline.missing():  # a package or a class may be on the workers only
         elsewhere.append(lacks)
     console = out()

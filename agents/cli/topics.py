@@ -30,11 +30,14 @@ def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     settings = settings_of(config, sql)
     with err().status("asking Kafka"):
         admin = reach(settings)
-        checks = pipeline_of(settings).topic_checks(admin)
+        checks = pipeline_of(settings).check_topics(admin)
         brokers = len(admin.list_topics(timeout=REQUEST_SECONDS).brokers)
-    for line in (*few_brokers(settings, brokers), *map(str, checks)):
-        out().print(line, soft_wrap=True, markup=False)
-    if any(found.state != "ok" for found in checks):
+    if (few := few_brokers(settings, brokers)) is not None:
+        out().print(f"warning: {few}", soft_wrap=True, markup=False)
+    for found in checks:
+        said = found.text if found.level == "ok" else f": {found}"
+        out().print(f"{found.level:<8} {found.subject}{said}", soft_wrap=True, markup=False)
+    if any(found.level != "ok" for found in checks):
         raise typer.Exit(1)
 
 

@@ -27,6 +27,7 @@ from susurrus.agents.config.sections import (
     WindowSettings,
     WorkerSettings,
 )
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar
@@ -131,12 +132,12 @@ class Settings(Section):
         """Settings of Kafka that the raw topic must have; its producers create it."""
         return {}
 
-    def raw_topic_problems(self, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Why no epoch may begin on a raw topic with these settings in Kafka: what does not fit, and what to do."""
+    def raw_topic_findings(self, found: Mapping[str, str]) -> Iterator[Finding]:
+        """Why no epoch may begin on a raw topic with these settings in Kafka: what it has that does not fit."""
         yield from ()
 
-    def start_problems(self, now: int, first_window: int | None = None) -> Iterator[tuple[str, str]]:
-        """Why no epoch may begin at this instant (ms), whatever Kafka has: what does not fit, and what to do. first_window: that
+    def start_findings(self, now: int, first_window: int | None = None) -> Iterator[Finding]:
+        """Why no epoch may begin at this instant (ms), whatever Kafka has. first_window: that
         of the epoch, its start in ms; None for that of the settings."""
         yield from ()
 

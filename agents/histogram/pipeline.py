@@ -5,6 +5,7 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,6 @@ from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import settings_of
-from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
@@ -230,9 +230,9 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         progress.refresh()
         return progress.release(epoch)
 
-    def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
+    def check_topics(self, admin: AdminClient) -> list[Finding]:
         """Checks the raw topic as well: does it stamp its records as the clock expects?"""
-        own = super().topic_checks(admin)  # first, for it says where the raw topic is missing
+        own = super().check_topics(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
@@ -255,24 +255,24 @@ def _range(column: ColumnSettings) -> str:
     return f" of {column.field or column.expression} in {limits}"
 
 
-def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[TopicCheck]:
+def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[Finding]:
     topic = settings.input.topic
     config = settings_of(admin, topic)
     if "compact" in config["cleanup.policy"].split(","):
-        yield TopicCheck(
+        yield Finding(
             topic,
-            "wrong",
+            "failure",
             f"cleanup.policy={config['cleanup.policy']}, and one user's record could remove another's, which no noise hides",
             "feed the pipeline from a topic with cleanup.policy=delete",
         )
     if not settings.clock.chosen.live and config["retention.ms"] != "-1":
-        yield TopicCheck(
+        yield Finding(
             topic,
-            "wrong",
+            "failure",
             f"retention.ms={config['retention.ms']}, and an archive's old records would be deleted on arrival",
             "set it to -1",
         )
-    wrong = list(settings.raw_topic_problems(config))
-    yield from (TopicCheck(topic, "wrong", what, advice) for what, advice in wrong)
+    wrong = list(settings.raw_topic_findings(config))
+    yield from (replace(found, subject=topic) for found in wrong)
     if not wrong:
-        yield TopicCheck(topic, "ok", note=f" (raw, {config['message.timestamp.type']})")
+        yield Finding(topic, "ok", f" (raw, {config['message.timestamp.type']})")

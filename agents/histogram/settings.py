@@ -12,6 +12,7 @@ from susurrus.agents.config.idle import Idle, fields
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
@@ -78,13 +79,13 @@ class HistogramSettings(Settings):
         stamped = {} if (kind := clock.topic_type()) is None else {"message.timestamp.type": kind}
         return stamped if clock.live else {**stamped, "retention.ms": "-1"}
 
-    def raw_topic_problems(self, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def raw_topic_findings(self, found: Mapping[str, str]) -> Iterator[Finding]:
         """A clock that does not fit the stamps would make every record a dead letter."""
         stamped = found.get("message.timestamp.type")
         if stamped is not None and self.clock.chosen.topic_type() not in (stamped, None):
-            yield self.clock.chosen.misfit(stamped)
+            yield Finding("raw topic", "failure", *self.clock.chosen.misfit(stamped))
 
-    def start_problems(self, now: int, first_window: int | None = None) -> Iterator[tuple[str, str]]:
+    def start_findings(self, now: int, first_window: int | None = None) -> Iterator[Finding]:
         """Rows carry the times of their triggers: Kafka deletes those of an archive at once that is older than their retention."""
         first, kept = self.start.first_window if first_window is None else first_window, self.topics.retention
         if self.clock.chosen.live or first is None or kept is None:
@@ -92,7 +93,9 @@ class HistogramSettings(Settings):
         last = first + self.window.length + self.window.allowed_lateness
         if now - last >= kept:
             days = format_duration((-(-(now - first) // DAY) + 1) * DAY)
-            yield (
+            yield Finding(
+                "start",
+                "failure",
                 f'topics.retention = "{format_duration(kept)}", but rows of the first window are stamped {format_time(last)} or '
                 "earlier, and Kafka deletes them as soon as they are written",
                 f'set topics.retention above the age of the archive and the time for which you need its rows (about "{days}"), '

@@ -8,9 +8,9 @@ follow a grown raw topic are added.
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, settings_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
@@ -35,25 +36,8 @@ _SEGMENT_BYTES: Final = 16 << 20
 _AT_LEAST: Final = ("min.insync.replicas", "max.message.bytes")
 """Settings of which more is fine."""
 _CREATE: Final = "run `susurrus topics create`"
-
-
-@dataclass(frozen=True, slots=True)
-class TopicCheck:
-    """What was found of one topic. As text, a line for the operator.
-
-    problem: of one that is wrong. advice: what to do about it, where it is not the same for all. note: of one that is ok.
-    few_replicas: the only problem is that there are too few replicas; a worker runs with it.
-    """
-
-    topic: str
-    state: Literal["ok", "missing", "wrong"]
-    problem: str = ""
-    advice: str = ""
-    note: str = ""
-    few_replicas: bool = False
-
-    def __str__(self) -> str:
-        return ": ".join(filter(None, (f"{self.state:<8} {self.topic}{self.note}", self.problem, self.advice)))
+_SET: Final = "correct settings with kafka-configs.sh, and the number of partitions with `susurrus topics create`"
+_MOVE: Final = "add replicas with kafka-reassign-partitions.sh, or correct topics.replication_factor"
 
 
 def partitions_of(settings: Settings, spec: TopicSpec, raw: int) -> int:
@@ -106,24 +90,28 @@ def _replicas(settings: Settings, brokers: int) -> int:
     return min(settings.topics.replication_factor, brokers)
 
 
-def few_brokers(settings: Settings, brokers: int) -> Iterator[str]:
-    """The warning where the cluster has fewer brokers than topics should have replicas. The pipeline runs all the same."""
-    if (replicas := _replicas(settings, brokers)) < settings.topics.replication_factor:
-        yield (
-            f"warning: {brokers} broker{'' if brokers == 1 else 's'}, so topics have replication {replicas} instead of "
-            f"{settings.topics.replication_factor} (topics.replication_factor): a lost disk loses the pipeline's state"
-        )
+def few_brokers(settings: Settings, brokers: int) -> Finding | None:
+    """What follows where the cluster has fewer brokers than topics should have replicas. The pipeline runs all the same."""
+    if (replicas := _replicas(settings, brokers)) == settings.topics.replication_factor:
+        return None
+    return Finding(
+        "brokers",
+        "warning",
+        f"{brokers} broker{'' if brokers == 1 else 's'}, so topics have replication {replicas} instead of "
+        f"{settings.topics.replication_factor} (topics.replication_factor): a lost disk loses the pipeline's state",
+        "add brokers, or lower it if this is a trial",
+    )
 
 
-def _raw_misfits(settings: Settings, admin: AdminClient) -> Iterator[str]:
-    """Warnings about a raw topic on which no worker would begin; none without the right to ask."""
+def _raw_misfits(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
+    """Why no worker would begin on the raw topic; nothing without the right to ask."""
     topic = settings.input.topic
     try:
         found = settings_of(admin, topic)
     except KafkaException:
         return  # the worker asks again
-    for what, advice in settings.raw_topic_problems(found):
-        yield f"warning: {topic} has {what}, and no worker begins on it: {advice}"
+    for misfit in settings.raw_topic_findings(found):
+        yield replace(misfit, text=f"{topic} has {misfit.text}, and no worker begins on it")
 
 
 def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
@@ -133,11 +121,12 @@ def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     raw = _raw_partitions(settings, metadata.topics)
     replication = _replicas(settings, len(metadata.brokers))
-    lines = list(few_brokers(settings, len(metadata.brokers)))
+    few = few_brokers(settings, len(metadata.brokers))
+    found = [] if few is None else [few]
     if settings.reads_raw:
-        lines += _raw_misfits(settings, admin)
-    for what, advice in settings.start_problems(int(time.time() * 1000)):
-        lines.append(f"warning: {what}: {advice}")
+        found += _raw_misfits(settings, admin)
+    found += settings.start_findings(int(time.time() * 1000))
+    lines = [f"warning: {finding}" for finding in found]
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     missing = []
     for name, spec in wanted.items():
@@ -194,8 +183,9 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
         time.sleep(0.05)
 
 
-def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
-    """What was found of each of the pipeline's own topics, and of the one with the charges, which all pipelines of a prefix share.
+def check_topics(settings: Settings, admin: AdminClient) -> list[Finding]:
+    """What was found of each of the pipeline's own topics, and of the one with the charges, which all pipelines of a prefix share:
+    its subject is the topic, and a worker runs with a warning, which is about replicas only.
 
     Judged by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
     """
@@ -211,9 +201,9 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
     }
     replicas = _replicas(settings, len(metadata.brokers))
 
-    def check(name: str, partitions: int, may_grow: bool, expected: Callable[[int], dict[str, str]]) -> TopicCheck:
+    def check(name: str, partitions: int, may_grow: bool, expected: Callable[[int], dict[str, str]]) -> Finding:
         if name not in metadata.topics:
-            return TopicCheck(name, "missing", advice=_CREATE)
+            return Finding(name, "failure", "is missing", _CREATE)
         found = metadata.topics[name].partitions
         problems = []
         if len(found) < partitions or (len(found) != partitions and not may_grow):
@@ -224,8 +214,8 @@ def check_topics(settings: Settings, admin: AdminClient) -> list[TopicCheck]:
         if replication < replicas:
             problems.append(f"replication is {replication}, configured {settings.topics.replication_factor}")
         if problems:
-            return TopicCheck(name, "wrong", "; ".join(problems), few_replicas=runs)
-        return TopicCheck(name, "ok")
+            return Finding(name, "warning" if runs else "failure", "; ".join(problems), _MOVE if runs else _SET)
+        return Finding(name, "ok", "")
 
     checks = [check(shared, 1, False, partial(_charges_config, settings))]
     for name, spec in wanted.items():

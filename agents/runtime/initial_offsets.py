@@ -42,10 +42,10 @@ def check_raw(settings: Settings, clients: Clients) -> None:
             "one user's influence holds",
             "feed the pipeline from a topic with cleanup.policy=delete",
         )
-    for what, advice in settings.raw_topic_problems(found):
+    for misfit in settings.raw_topic_findings(found):
         raise Refusal(
-            f"topic={topic} has {what}, so no epoch has begun and nothing is charged",
-            advice,
+            f"topic={topic} has {misfit.text}, so no epoch has begun and nothing is charged",
+            misfit.action,
         )
 
 
@@ -55,10 +55,10 @@ def check_start(
     """Raise Refusal where an epoch would publish nothing for its charges: as `check_raw`, and where its rows or its archive are
     deleted. now: ms; None for the clock's. first_window: its start in ms; None for that of the settings."""
     check_raw(settings, clients)
-    for what, advice in settings.start_problems(int(time.time() * 1000) if now is None else now, first_window):
+    for misfit in settings.start_findings(int(time.time() * 1000) if now is None else now, first_window):
         raise Refusal(
-            f"{what}, so no epoch has begun and nothing is charged",
-            advice,
+            f"{misfit.text}, so no epoch has begun and nothing is charged",
+            misfit.action,
         )
     if not settings.reads_raw or settings.clock.until is None:  # live: old records go, and new ones come
         return

@@ -19,7 +19,7 @@ from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
-from susurrus.agents.kafka.topics import TopicCheck, check_topics
+from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
@@ -213,13 +213,9 @@ class Pipeline(ABC, Generic[S]):
         """The newest release of an epoch, where the kind announces its releases in a public topic."""
         return None
 
-    def topic_checks(self, admin: AdminClient) -> list[TopicCheck]:
+    def check_topics(self, admin: AdminClient) -> list[Finding]:
         """What was found of each topic."""
         return check_topics(self.settings, admin)
-
-    def check_topics(self, admin: AdminClient) -> list[str]:
-        """One line per topic: ok, or what is wrong and what to do."""
-        return list(map(str, self.topic_checks(admin)))
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """What is published, release by release: agents/releases/. window, final: as `releases` there.

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
+from susurrus.agents.kafka.topics import few_brokers
 from susurrus.agents.runtime.pipeline import Pipeline
 
 _KAFKAS: Final = {
@@ -19,17 +20,7 @@ _KAFKAS: Final = {
 
 def check_brokers(pipeline: Pipeline[Any], *, brokers: int) -> Iterator[Finding]:
     """Are there as many brokers as replicas are wanted?"""
-    wanted = pipeline.settings.topics.replication_factor
-    if brokers < wanted:
-        yield Finding(
-            "brokers",
-            "warning",
-            f"{brokers} reached, fewer than topics.replication_factor={wanted}, so a lost disk may lose the "
-            "pipeline's state",
-            "add brokers, or lower it if this is a trial",
-        )
-    else:
-        yield Finding("brokers", "ok", f"{brokers} reached")
+    yield few_brokers(pipeline.settings, brokers) or Finding("brokers", "ok", f"{brokers} reached")
 
 
 def check_coordinators(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:

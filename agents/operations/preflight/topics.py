@@ -2,19 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from susurrus.agents.finding import Finding, Level
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, settings_of
-from susurrus.agents.kafka.topics import TopicCheck
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.durations import format_duration
-
-_SET: Final = "correct settings with kafka-configs.sh, and the number of partitions with `susurrus topics create`"
-_MOVE: Final = "add replicas with kafka-reassign-partitions.sh, or correct topics.replication_factor"
 
 
 def partitions_of(admin: AdminClient, topic: str) -> list[int]:
@@ -27,17 +23,15 @@ def partitions_of(admin: AdminClient, topic: str) -> list[int]:
 
 def check_topics(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
     """Partitions, replicas and settings of every topic, as `susurrus topics check` sees them."""
-    wrong: dict[TopicCheck, list[str]] = {}
-    for check in pipeline.topic_checks(admin):
-        if check.state == "ok":
-            yield Finding("topic", "ok", f"{check.topic}{check.note}")
+    wrong: dict[Finding, list[str]] = {}
+    for found in pipeline.check_topics(admin):
+        if found.level == "ok":
+            yield Finding("topic", "ok", found.subject + found.text)
         else:
-            wrong.setdefault(replace(check, topic=""), []).append(check.topic)
-    for check, topics in wrong.items():
+            wrong.setdefault(replace(found, subject="topic"), []).append(found.subject)
+    for found, topics in wrong.items():
         few = ", ".join(topics[:2]) + (f" and {len(topics) - 2} more" if len(topics) > 2 else "")
-        advice = check.advice or (_MOVE if check.few_replicas else _SET)
-        level: Level = "warning" if check.few_replicas else "failure"
-        yield Finding("topic", level, f"{few}: {check.problem or 'missing'}", advice)
+        yield replace(found, text=f"{few}: {found.text}")
 
 
 def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:

@@ -52,12 +52,13 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 3, {"message.timestamp.type": "LogAppendTime"})
     settings = pipeline(kafka, kind, raw)
     names = {settings.topic(spec.name) for spec in settings.topic_specs} | {topic_name(settings.pipeline.prefix)}
-    before = [line.split() for line in pipeline_of(settings).check_topics(admin)]
-    assert {name.rstrip(":") for word, name, *_ in before if word == "missing"} == names
+    before = pipeline_of(settings).check_topics(admin)
+    assert {found.subject for found in before if found.text == "is missing"} == names
+    assert {found.action for found in before if found.level == "failure"} == {"run `susurrus topics create`"}
     create_topics(settings, admin)
-    after = [line.split() for line in pipeline_of(settings).check_topics(admin)]
-    assert {word for word, *_ in after} == {"ok"}
-    assert {name for _, name, *_ in after} >= names - {topic_name(settings.pipeline.prefix)}
+    after = pipeline_of(settings).check_topics(admin)
+    assert {found.level for found in after} == {"ok"}
+    assert {found.subject for found in after} >= names - {topic_name(settings.pipeline.prefix)}
     ledger = ConfigResource(ResourceType.TOPIC, settings.topic("ledger"))
     assert admin.describe_configs([ledger])[ledger].result()["segment.bytes"].value == str(16 << 20)
 
@@ -79,9 +80,8 @@ def test_what_create_made_with_the_defaults_is_in_order_on_one_broker(
     [warning, *lines] = create_topics(settings, admin)
     assert warning.startswith("warning: 1 broker, so topics have replication 1 instead of 3")
     assert {line.split()[0] for line in lines} == {"created"}
-    checks = pipeline_of(settings).topic_checks(admin)
-    assert {check.state for check in checks} == {"ok"}
-    assert list(few_brokers(settings, 1)) == [warning]
+    assert {found.level for found in pipeline_of(settings).check_topics(admin)} == {"ok"}
+    assert f"warning: {few_brokers(settings, 1)}" == warning
     assert {line.split()[0] for line in create_topics(settings, admin)[1:]} == {"exists"}
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_as_create_makes_it_is_wrong(kafka: Broker, admin: AdminClie
     kafka.create_topic(settings.topic("estimate"), 2)
     create_topics(settings, admin)
     wrong = {
-        check.topic: check.problem for check in pipeline_of(settings).topic_checks(admin) if check.state == "wrong"
+        found.subject: found.text for found in pipeline_of(settings).check_topics(admin) if found.level == "failure"
     }
     assert wrong.keys() == {shared, settings.topic("estimate")}
     assert "cleanup.policy=delete, should be compact" in wrong[shared]
@@ -108,16 +108,15 @@ def test_published_keys_have_a_topic_where_bound_is_told_about_them(kafka: Broke
 
 def test_only_a_histogram_cares_who_stamps_the_raw_topic(kafka: Broker, admin: AdminClient) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "CreateTime"})
-    lines = {kind: pipeline_of(pipeline(kafka, kind, raw)).check_topics(admin) for kind in ("histogram", "stream")}
-    [line] = [line for line in lines["histogram"] if "clock.kind" in line]
-    assert line.startswith(
-        f'wrong    {raw}: message.timestamp.type=CreateTime, but clock.kind="broker" needs LogAppendTime: '
-    )
+    found = {kind: pipeline_of(pipeline(kafka, kind, raw)).check_topics(admin) for kind in ("histogram", "stream")}
+    [misfit] = [one for one in found["histogram"] if "clock.kind" in one.text]
+    assert (misfit.subject, misfit.level) == (raw, "failure")
+    assert misfit.text == 'message.timestamp.type=CreateTime, but clock.kind="broker" needs LogAppendTime'
     ways_out = (
         'set clock.kind = "producer" in the file, or let the topic\'s owner set message.timestamp.type=LogAppendTime'
     )
-    assert ways_out in line
-    assert not any("clock.kind" in line for line in lines["stream"])
+    assert ways_out in misfit.action
+    assert not any("clock.kind" in str(one) for one in found["stream"])
     created = {kind: create_topics(pipeline(kafka, kind, raw), admin) for kind in ("histogram", "stream")}
     [warning] = [line for line in created["histogram"] if line.startswith("warning: ") and "clock.kind" in line]
     assert raw in warning
@@ -134,7 +133,7 @@ def test_a_raw_topic_that_is_not_there_is_not_made_and_the_message_says_who_make
     clients = clients_of(settings, quiet=True)
     for ask in (
         lambda: create_topics(settings, admin),
-        lambda: pipeline_of(settings).topic_checks(admin),
+        lambda: pipeline_of(settings).check_topics(admin),
         lambda: clients.partitions_to_read(settings.input.topic),
         lambda: clients.topic_id(settings.input.topic),
     ):
@@ -152,10 +151,10 @@ def test_a_compacted_raw_topic_is_wrong_for_one_users_record_removes_anothers(
     kafka: Broker, admin: AdminClient
 ) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"cleanup.policy": "compact,delete"})
-    [line] = [
-        line for line in pipeline_of(pipeline(kafka, "histogram", raw)).check_topics(admin) if "cleanup.policy" in line
-    ]
-    assert line.startswith(f"wrong    {raw}: cleanup.policy=compact,delete")
+    found = pipeline_of(pipeline(kafka, "histogram", raw)).check_topics(admin)
+    [wrong] = [one for one in found if "cleanup.policy" in one.text]
+    assert (wrong.subject, wrong.level) == (raw, "failure")
+    assert wrong.text.startswith("cleanup.policy=compact,delete")
 
 
 def test_fewer_replicas_than_there_could_be_are_wrong_and_the_worker_runs_with_them(kafka_cluster: Broker) -> None:
@@ -163,8 +162,6 @@ def test_fewer_replicas_than_there_could_be_are_wrong_and_the_worker_runs_with_t
     settings = pipeline(kafka_cluster, "local", "none")
     create_topics(settings, admin)
     wanted = settings.model_copy(update={"topics": settings.topics.model_copy(update={"replication_factor": 3})})
-    checks = pipeline_of(wanted).topic_checks(admin)
-    assert {(check.state, check.few_replicas, check.problem) for check in checks} == {
-        ("wrong", True, "replication is 1, configured 3")
-    }
-    assert list(few_brokers(wanted, 3)) == []
+    checks = pipeline_of(wanted).check_topics(admin)
+    assert {(found.level, found.text) for found in checks} == {("warning", "replication is 1, configured 3")}
+    assert few_brokers(wanted, 3) is None
