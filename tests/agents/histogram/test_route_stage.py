@@ -30,7 +30,7 @@ LOG_START = 1_000
 def test_a_stage_that_is_closed_has_ended_the_engine_of_its_expressions(tmp_path: Path) -> None:
     services = services_of(settings(input={"topic": "raw", "user": "u", "key": ["k"], "where": "k <> 'x'"}))
     store = Store(tmp_path / "s")
-    stage, _ = born(Route, services, store)
+    stage, _ = born(RouteStage, services, store)
     engine = stage._computation._engine
     assert engine is not None
     assert engine.connection.execute("SELECT 1").fetchall() == [(1,)]
