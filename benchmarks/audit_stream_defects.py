@@ -8,8 +8,9 @@ from unittest.mock import patch
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.stream import pak
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints, address
+from susurrus.mechanisms.stream.addresses import AddressedNoise, address
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.lower_clip import LowerClip
 from susurrus.mechanisms.stream.pak import Pak, PakState
@@ -34,25 +35,27 @@ DEFECTS = {
 }
 
 
-def _known_leaves(tree: Hierarchy, *given: Any) -> list[Ints]:
+def _known_leaves(tree: Hierarchy, *given: Any) -> list[Int64s]:
     raw = _DRAW(tree, *given)
     return [np.zeros_like(raw[0]), *raw[1:]]
 
 
 def _one_layers(
     tree: Hierarchy, noise: AddressedNoise, streams: Sequence[bytes], number: int, theta: int, epsilon: float
-) -> list[Ints]:
+) -> list[Int64s]:
     return _DRAW(tree, noise, streams, number, theta, epsilon * tree.layers)
 
 
-def _following(table: TopsTable, rows: Ints, begins: Ints, ends: Ints, at: Ints, ordered: Ints, *given: Any) -> Any:
+def _following(
+    table: TopsTable, rows: Int64s, begins: Int64s, ends: Int64s, at: Int64s, ordered: Int64s, *given: Any
+) -> Any:
     for row, begin, end in zip(rows.tolist(), begins[at].tolist(), ends[at].tolist(), strict=True):
         if ordered[begin:end].max() > table.hot[row, 1]:
             table.hot[row, 1] = table.mechanism.bound
     return _PASS(table, rows, begins, ends, at, ordered, *given)
 
 
-def _half(clip: LowerClip, *given: Any) -> Ints:
+def _half(clip: LowerClip, *given: Any) -> Int64s:
     return _LOWER(replace(clip, epsilon=2 * clip.epsilon), *given)
 
 
@@ -68,7 +71,7 @@ def _both_whole(mechanism: Pak, *given: Any) -> Releases:
     return _OPEN(replace(mechanism, threshold=threshold, epsilon=2 * mechanism.epsilon), *given)
 
 
-def _local(values: Ints, rank: int, _smoothness: float, bound: int) -> float:
+def _local(values: Int64s, rank: int, _smoothness: float, bound: int) -> float:
     ranked = np.concatenate(([0], np.sort(np.clip(values, 0, bound)), [bound]))
     return float(max(ranked[rank + 1] - ranked[rank], ranked[rank] - ranked[rank - 1]))
 
@@ -81,7 +84,7 @@ def _unclipped(mechanism: Pak, state: PakState, *given: Any) -> Releases:
     return replace(released, value=released.value + cut, sum=released.sum + cut)
 
 
-def _level_less(noise: Any, stream: bytes, tree: int, first: int, last: int, levels: int, scale: float) -> Ints:
+def _level_less(noise: Any, stream: bytes, tree: int, first: int, last: int, levels: int, scale: float) -> Int64s:
     return _TREE_NOISE(noise, stream, tree, first, last, levels, scale * (levels - 1) / levels)
 
 

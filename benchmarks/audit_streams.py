@@ -25,7 +25,7 @@ from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream.mechanism import EventPromise, mechanism_of, promise_of
 from susurrus.agents.stream.stage import StreamStage
-from susurrus.mechanisms.stream.addresses import Ints
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.topics import private_stream
@@ -153,8 +153,8 @@ class Streams:
     Of pak the first piece is the initial block, without what the other values are known to add to it.
     """
 
-    theta: Ints
-    lower: Ints
+    theta: Int64s
+    lower: Int64s
     sums: npt.NDArray[np.float64]
     counts: npt.NDArray[np.float64]
     candidates: tuple[int, ...]

@@ -13,12 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NewType
 
-import numpy as np
-import numpy.typing as npt
-
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.errors import ConfigurationError
-
-Int64 = npt.NDArray[np.int64]
 
 WindowIndex = NewType("WindowIndex", int)
 """Number of a window: 0 is the window that begins at the calendar's origin."""
@@ -62,7 +58,7 @@ class Calendar:
         """T: results released per window, those for late records included."""
         return -(-(self.window + self.allowed_lateness) // self.trigger_every)
 
-    def interval(self, stamp: Int64) -> Int64:
+    def interval(self, stamp: Int64s) -> Int64s:
         """Intervals of stamps: int64[n] ms -> int64[n]."""
         return (stamp - self.origin) // self.trigger_every
 
@@ -70,7 +66,7 @@ class Calendar:
         """The interval of one stamp in ms."""
         return Interval((stamp - self.origin) // self.trigger_every)
 
-    def window_of(self, event_time: Int64) -> Int64:
+    def window_of(self, event_time: Int64s) -> Int64s:
         """Windows of event times: int64[n] ms -> int64[n]."""
         return (event_time - self.origin) // self.window
 

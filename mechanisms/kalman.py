@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from susurrus.mechanisms.arrays import Floats
 
 
 @dataclass(frozen=True, eq=False)

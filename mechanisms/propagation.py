@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from susurrus.mechanisms.arrays import Floats
+
 Numbers = npt.NDArray[np.int64] | Floats
 
 LEAST_DENOMINATOR: Final = 5.0

@@ -19,13 +19,11 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import mu_of_bounded_range
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.exact import Below, bernoulli_exp
-
-Int64s = npt.NDArray[np.int64]
 
 MASS: Final = 1 << 32
 """The mass of one user, in integer units."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.runtime.facts import Count, Facts, Outcome, total_of
+from susurrus.agents.runtime.facts import Facts, Outcome, PartitionTotal, total_of
 from susurrus.agents.runtime.pipeline import Pipeline
 
 WAITING: Final = "waiting"
@@ -36,19 +36,19 @@ def _of_stage(facts: Facts, outcome: Outcome, stage: str) -> str:
     return "" if names is None else str(facts.total(stage, *names))
 
 
-def _share(count: Count, read: Count) -> str:
+def _share(count: PartitionTotal, read: PartitionTotal) -> str:
     """The share as a text in percent; it is empty where the share is not known."""
     if count.number is None or not read.number:
         return "?" if count.number is None else ""
     return f"{100 * count.number / read.number:.1f} %"
 
 
-def waiting_count(pipeline: Pipeline[Any], facts: Facts) -> Count:
+def waiting_count(pipeline: Pipeline[Any], facts: Facts) -> PartitionTotal:
     """Records that are read, and whose trigger has not come. Stages report one after the other, so the number is about that."""
     others = total_of(facts.number_of(outcome) for outcome in pipeline.outcomes[1:])
     if facts.read.number is None or others.number is None:
-        return Count()
-    return Count(max(0, facts.read.number - others.number), facts.read.partial or others.partial)
+        return PartitionTotal()
+    return PartitionTotal(max(0, facts.read.number - others.number), facts.read.partial or others.partial)
 
 
 def released_line(pipeline: Pipeline[Any], facts: Facts) -> Text:

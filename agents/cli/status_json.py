@@ -7,7 +7,7 @@ from susurrus.agents.cli.outcomes import WAITING, waiting_count
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
-from susurrus.agents.runtime.facts import Count, Facts, Outcome
+from susurrus.agents.runtime.facts import Facts, Outcome, PartitionTotal
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics.wire.timestamps import format_time
@@ -86,5 +86,5 @@ def _row_json(outcome: Outcome, facts: Facts) -> dict[str, Any]:
     }
 
 
-def _ratio(count: Count, read: Count) -> float | None:
+def _ratio(count: PartitionTotal, read: PartitionTotal) -> float | None:
     return None if count.number is None or not read.number else count.number / read.number

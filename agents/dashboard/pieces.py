@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from susurrus.agents.stream.mechanism import grid_of
 from susurrus.agents.stream.reader import RangeColumns
 from susurrus.agents.stream.sections import StreamSection
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.stream.allocation import block_values
 from susurrus.mechanisms.stream.range_sums import ReleasedStream
@@ -21,8 +21,6 @@ from susurrus.topics.private_stream import StreamRow
 
 _CELLS: Final = 4_000_000
 """The most cells (ranges times pieces) of the matrix that a batch of ranges takes."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Answers = tuple[Floats, Floats]
 """Estimates and standard errors, float64[q] each, in the unit of the values; NaN where there is no answer."""
 
@@ -79,7 +77,7 @@ class Pieces:
             return None
         return self._columns.released(self._stream)
 
-    def edges(self, first: int, last: int, most: int) -> Ints:
+    def edges(self, first: int, last: int, most: int) -> Int64s:
         """The ends of at most so many ranges of whole pieces from about first to about last, one behind the other."""
         begins, ends = np.array(self._columns.first), np.array(self._last) + 1
         low = int(np.searchsorted(ends, first, side="right"))
@@ -87,13 +85,13 @@ class Pieces:
         places = np.unique(np.linspace(low, min(high, len(self)), min(most, high - low) + 1).astype(np.int64))
         return np.append(begins, self.end)[places]
 
-    def plain(self, first: Ints, last: Ints) -> Answers:
+    def plain(self, first: Int64s, last: Int64s) -> Answers:
         """The sums from the noisy pieces alone."""
         if self._released is None:
             return self._differences(first, last)
         return self._scaled(self._released, first, last, filtered=False)
 
-    def filtered(self, first: Ints, last: Ints) -> Answers | None:
+    def filtered(self, first: Int64s, last: Int64s) -> Answers | None:
         """The filter's sums; None for PAK, NaN where a range ends behind the last complete block."""
         if self._released is None:
             return None
@@ -116,7 +114,7 @@ class Pieces:
         size = block_values(released.trees[0])
         return len(released.leaf_sums) * released.leaf // size * size
 
-    def _scaled(self, released: ReleasedStream, first: Ints, last: Ints, *, filtered: bool) -> Answers:
+    def _scaled(self, released: ReleasedStream, first: Int64s, last: Int64s, *, filtered: bool) -> Answers:
         ask = released.filtered if filtered else released.plain
         step = max(1, _CELLS // len(self))
         parts = [
@@ -126,7 +124,7 @@ class Pieces:
         grid = grid_of(self._stream)
         return estimate * grid, error * grid
 
-    def _differences(self, first: Ints, last: Ints) -> Answers:
+    def _differences(self, first: Int64s, last: Int64s) -> Answers:
         """PAK: the running sum at the end less that at the beginning. Both share noise, so the error is at most what it would be if
         they did not. Raises ConfigurationError for a range that begins inside the first piece."""
         ends = np.concatenate([[self.begin], np.array(self._last) + 1])

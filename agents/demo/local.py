@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Group
 
 from susurrus.agents.demo.machinery import DemoRun
@@ -20,6 +19,7 @@ from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.operations.drawing import Z95, number
+from susurrus.mechanisms.arrays import Floats
 from susurrus.topics import estimate as estimate_codec
 from susurrus.topics.histogram import Measured
 
@@ -34,7 +34,6 @@ INTERVALS: Final = 10
 PER_INTERVAL: Final = 2
 BOUND: Final = 20_000.0
 INTERVAL_MILLISECONDS: Final = 500
-Floats = npt.NDArray[np.float64]
 
 _SECTIONS: Final = f"""\
 [local]

@@ -18,11 +18,10 @@ from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of
 from susurrus.agents.stream.reader import released_stream
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.agents.stream.settings import StreamSettings
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.stream.tops import Tops
 from susurrus.topics import private_stream
 from susurrus.topics.private_stream import StreamRow
-
-Floats = npt.NDArray[np.float64]
 
 _SECTIONS: Final = """\
 [input]

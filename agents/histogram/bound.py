@@ -37,6 +37,7 @@ from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
+from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
@@ -47,7 +48,6 @@ from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.wire.packing import Int32s, Int64s
 from susurrus.topics.wire.partitioner import partition as partition_of
 
 _HASHES, _HASHED_BYTES = 1 << 17, 1 << 23

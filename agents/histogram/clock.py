@@ -27,12 +27,10 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.cuts import Cuts
 from susurrus.agents.types.durations import format_duration
 from susurrus.agents.types.one_of import OneOf, meanings
+from susurrus.mechanisms.arrays import Bools, Int64s
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.wire.timestamps import format_time
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 _STAMPED: Final = {CREATE_TIME: "CreateTime", LOG_APPEND_TIME: "LogAppendTime"}
@@ -45,7 +43,7 @@ class Placed:
     """Intervals of a batch. interval: int64[n], at least the first open one at each record. clamped: records of a closed interval.
     too_far: bool[n], stamps further ahead than the clock allows."""
 
-    interval: Int64
+    interval: Int64s
     clamped: int
     too_far: Bools
 
@@ -138,7 +136,7 @@ class Clock:
         and nothing may follow from their stamps."""
         return ~np.isin(timestamp_types, cls.accepts)
 
-    def place(self, stamps: Int64, offsets: Int64, *, topic: str, partition: int) -> Placed:
+    def place(self, stamps: Int64s, offsets: Int64s, *, topic: str, partition: int) -> Placed:
         """Intervals of the records of one batch, in log order; moves ``closed`` as the records themselves close intervals."""
         interval = self._calendar.interval(stamps)
         if not len(stamps):
@@ -155,11 +153,11 @@ class Clock:
         self.closed = Interval(int(passed[-1]))
         return Placed(interval, int(clamped.sum()), too_far)
 
-    def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
+    def _closing(self, stamps: Int64s, offsets: Int64s, *, place: str) -> Int64s:
         """int64[n]: the last interval that each record closes by its stamp. place: the partition, for messages."""
         return np.full(len(stamps), _NEVER, np.int64)
 
-    def _too_far(self, interval: Int64, passed: Int64, cuts: Sequence[tuple[int, Interval]]) -> Bools:
+    def _too_far(self, interval: Int64s, passed: Int64s, cuts: Sequence[tuple[int, Interval]]) -> Bools:
         """bool[n]: stamps too far ahead. passed: int64[n], closed at each record. cuts: (first record behind it, interval) of those
         ahead."""
         return np.zeros(len(interval), np.bool_)
@@ -195,7 +193,7 @@ class BrokerClock(Clock):
         """The grace."""
         return self._settings.grace
 
-    def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
+    def _closing(self, stamps: Int64s, offsets: Int64s, *, place: str) -> Int64s:
         return self._calendar.interval(stamps - self.margin) - 1
 
 
@@ -209,7 +207,7 @@ class ProducerClock(Clock):
     forgeable = True
     cut_first = True
 
-    def _too_far(self, interval: Int64, passed: Int64, cuts: Sequence[tuple[int, Interval]]) -> Bools:
+    def _too_far(self, interval: Int64s, passed: Int64s, cuts: Sequence[tuple[int, Interval]]) -> Bools:
         # What is before a cut had been appended when that cut was asked for; the caller asks for one before it places.
         known = passed.copy()
         for behind, cut_interval in reversed(cuts):
@@ -260,7 +258,7 @@ class ReplayClock(Clock):
         late = -(-self._calendar.allowed_lateness // self._calendar.trigger_every)
         return Interval(self._calendar.interval_at(self._settings.until - 1) + late)
 
-    def _closing(self, stamps: Int64, offsets: Int64, *, place: str) -> Int64:
+    def _closing(self, stamps: Int64s, offsets: Int64s, *, place: str) -> Int64s:
         # Running maximum of what came before: an archive that goes back in time is no archive.
         before = np.maximum.accumulate(np.concatenate(([self.last_stamp], stamps[:-1])))
         if (stamps < before).any():

@@ -17,15 +17,13 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.histogram import ColumnRows
 from susurrus.topics.records.numbers import steps_within
 from susurrus.topics.records.raw import ValueField
 from susurrus.topics.wire.json_rows import Numbers
-from susurrus.topics.wire.packing import Int64s
-
-Floats = npt.NDArray[np.float64]
 
 MAX_USERS_PER_WINDOW: Final = 2**32
 """Users of one window for which sums are guaranteed to fit 64 bits."""

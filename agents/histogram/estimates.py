@@ -23,13 +23,13 @@ from susurrus.agents.frames import (
     with_interval,
 )
 from susurrus.mechanisms import propagation
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.json_rows import Numbers
 from susurrus.topics.wire.timestamps import format_time
 
-Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 
 Keys = Callable[[Any], bool] | Collection[Any] | str | int | float | bool | None

@@ -30,11 +30,12 @@ from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import NotYet
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence as evidence_codec
 from susurrus.topics import published_keys as codec
-from susurrus.topics.wire.packing import Int64s, Kind, MalformedRecord, kind_of
+from susurrus.topics.wire.packing import Kind, MalformedRecord, kind_of
 from susurrus.topics.wire.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.wire.packing import Int32s, Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

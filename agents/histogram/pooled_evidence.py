@@ -7,9 +7,9 @@ window's last interval.
 from dataclasses import dataclass, field
 
 from susurrus.agents.histogram.table import joined_evidence
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import Interval, WindowStart
 from susurrus.topics.evidence import EvidenceBlock
-from susurrus.topics.wire.packing import Int64s
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.stage import NotYet, Stage, pinned_start
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
+from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import by_user as by_user_codec
@@ -44,7 +45,6 @@ from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.scanning import Scanned
-from susurrus.topics.wire.packing import Int32s, Int64s
 from susurrus.topics.wire.partitioner import of_placements, placements
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.topics.bounded import LIST_COLUMNS, BoundedBlock
-
-Int64 = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +21,10 @@ class Gathered:
 
     keys: list[bytes]
     index: dict[bytes, int]
-    users: Int64
-    weight: Int64
-    sums: Int64
-    lists: Int64 | None = None
+    users: Int64s
+    weight: Int64s
+    sums: Int64s
+    lists: Int64s | None = None
     """(n, 3), at a last trigger: what the users' lists add, where the strategy needs them."""
 
     @classmethod
@@ -35,13 +33,13 @@ class Gathered:
         none = np.empty(0, np.int64)
         return cls([], {}, none, none, np.empty((0, columns), np.int64))
 
-    def increments(self, keys: list[bytes], unit: Int64 | None) -> Increments:
+    def increments(self, keys: list[bytes], unit: Int64s | None) -> Increments:
         """What these keys get, zeros without news. unit: int64[n] of `ListSums`, where the users' lists are measured."""
         at = np.fromiter(map(self.index.get, keys, repeat(-1)), np.int64, len(keys))
         has_news = np.flatnonzero(at >= 0)
         row = at[has_news]
 
-        def of_keys(column: Int64) -> Int64:
+        def of_keys(column: Int64s) -> Int64s:
             found = np.zeros((len(keys), *column.shape[1:]), np.int64)
             found[has_news] = column[row]
             return found
@@ -68,7 +66,7 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
         index = dict(zip(keys, range(len(keys)), strict=True))
         users, weight = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
         sums = np.zeros((len(keys), columns), np.int64)
-        lists: Int64 | None = None
+        lists: Int64s | None = None
         for part in parts:
             at = np.fromiter(map(index.__getitem__, part.keys), np.int64, len(part))
             np.add.at(users, at, part.users)
@@ -89,9 +87,9 @@ class SortedRows:
     """
 
     keys: list[bytes]
-    estimates: Int64
+    estimates: Int64s
     std_errors: Floats
-    direct: tuple[Int64, Floats] | None
+    direct: tuple[Int64s, Floats] | None
 
 
 class Rows:
@@ -104,9 +102,9 @@ class Rows:
         # Each starts with no rows, so that it can always be joined.
         none, exact = np.empty((0, columns), np.int64), np.empty((0, columns))
         self._estimates, self._std_errors = [none], [exact]
-        self._calibrated: tuple[Int64, Floats] | None = None
+        self._calibrated: tuple[Int64s, Floats] | None = None
         self._pooled: list[npt.NDArray[np.intp]] = [np.empty(0, np.intp)]
-        self._evidence: list[Int64] = []
+        self._evidence: list[Int64s] = []
 
     def add(self, keys: list[bytes], step: Step[Any], *, first: bool = False) -> None:
         """Rows of one step; first: of keys that were not published before."""
@@ -127,11 +125,11 @@ class Rows:
         return len(self._keys)
 
     @property
-    def evidence(self) -> Int64:
+    def evidence(self) -> Int64s:
         """int64[f, e] of the rows that are to be calibrated; (0, 0) for a trigger without keys."""
         return joined_evidence(self._evidence)
 
-    def calibrate(self, strategy: Strategy[Any], pooled: Int64) -> None:
+    def calibrate(self, strategy: Strategy[Any], pooled: Int64s) -> None:
         """Calibrate these rows with the evidence of all partitions, int64[n, e]."""
         estimates, std_errors = np.concatenate(self._estimates), np.concatenate(self._std_errors)
         rows = np.concatenate(self._pooled)
@@ -151,7 +149,7 @@ class Rows:
         return SortedRows(keys=keys, estimates=estimates[order], std_errors=std_errors[order], direct=direct)
 
 
-def joined_evidence(parts: Iterable[Int64]) -> Int64:
+def joined_evidence(parts: Iterable[Int64s]) -> Int64s:
     """int64[n, e] of several; (0, 0) where all are empty, for a partition without keys does not know e."""
     some = [part for part in parts if len(part)]
     return np.concatenate(some) if some else np.empty((0, 0), np.int64)

@@ -18,7 +18,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.histogram.user_table import Bools, Changes, Codes, Int64, UserTable
+from susurrus.mechanisms.arrays import Bools, Int64s
+from susurrus.mechanisms.histogram.user_table import Changes, Codes, UserTable
 from susurrus.topics.wire import varints
 from susurrus.topics.wire.packing import MalformedRecord
 
@@ -36,10 +37,10 @@ class UserChanges:
 
     known: int
     names: list[bytes]
-    user: Int64
+    user: Int64s
     code: Codes
     unranked: Bools
-    added: Int64
+    added: Int64s
     root: int
 
     def apply(self, table: UserTable) -> None:

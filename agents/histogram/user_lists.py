@@ -18,14 +18,13 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.mechanisms.histogram.user_table import Codes, Lists
 from susurrus.topics.bounded import BoundedBlock
 
 NUMBERS, KEYS = b"k", b"i"
-
-Int64 = npt.NDArray[np.int64]
 
 
 class KeyNumbers:
@@ -78,7 +77,7 @@ def keys_of(store: Store, window: WindowIndex, puts: dict[bytes, bytes]) -> tupl
     return np.array(numbers, np.uint64), keys
 
 
-def measure(pieces: Iterable[Lists], lists: ListWeights, numbers: npt.NDArray[np.uint64], unit: Int64) -> Int64:
+def measure(pieces: Iterable[Lists], lists: ListWeights, numbers: npt.NDArray[np.uint64], unit: Int64s) -> Int64s:
     """int64[keys, 3]: users, weight and public weight of every key, over all of a window's users.
 
     pieces: the users' lists, whose codes are the lower halves of numbers. numbers: ascending; unit: int64[keys], see
@@ -103,7 +102,7 @@ def measure(pieces: Iterable[Lists], lists: ListWeights, numbers: npt.NDArray[np
 
 
 def block_of(
-    partition: int, interval: Interval, window: WindowStart, keys: list[bytes], sums: Int64, columns: int
+    partition: int, interval: Interval, window: WindowStart, keys: list[bytes], sums: Int64s, columns: int
 ) -> BoundedBlock:
     """The block for bounded: keys with any weight, in byte order, since numbers mean nothing. It has no increments."""
     rows = np.array(sorted(np.flatnonzero(sums.any(axis=1)).tolist(), key=keys.__getitem__), np.intp)

@@ -22,10 +22,11 @@ from susurrus.agents.histogram import user_changes
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.arrays import Bools, Int32s
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.compiled_user_table import user_table
-from susurrus.mechanisms.histogram.user_table import Bools, Closed, Codes, Int32, Lists, UserTable
+from susurrus.mechanisms.histogram.user_table import Closed, Codes, Lists, UserTable
 
 CHANGES, GATHERED, BEFORE = b"v", b"g", b"u"
 
@@ -83,7 +84,7 @@ class UserState:
         window: WindowIndex,
         interval: Interval,
         users: Sequence[Users],
-        key: Int32,
+        key: Int32s,
         codes: Codes,
         trigger: int,
         public: Bools | None,
@@ -107,7 +108,7 @@ class UserState:
             self._tables[window] = user_table(self._bounding)
         return self._tables[window]
 
-    def _enter(self, window: WindowIndex, table: UserTable, names: list[bytes]) -> Int32:
+    def _enter(self, window: WindowIndex, table: UserTable, names: list[bytes]) -> Int32s:
         known = len(table)
         numbers = table.enter(names)
         if len(table) > known:

@@ -21,6 +21,7 @@ from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.table import Gathered, Rows
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.mechanisms.arrays import Int32s
 from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.strategy import States, Step, Strategy
@@ -29,8 +30,6 @@ from susurrus.mechanisms.noise import WindowNoise
 _UNPUBLISHED, _DUE, _PUBLISHED, _UNITS = b"s", b"d", b"p", b"w"
 _TRIGGER_BYTES = 4
 _CHUNK = 50_000
-
-Int32 = npt.NDArray[np.int32]
 
 
 class WindowKeys(Generic[States]):
@@ -104,7 +103,7 @@ class WindowKeys(Generic[States]):
         for items in self._store.scan_chunks(self._published, prefix_end(self._published), _CHUNK):
             yield [key[len(self._published) :] for key, _ in items], self._strategy.unpack([row for _, row in items])
 
-    def _read_unpublished(self, keys: list[bytes]) -> Iterator[tuple[list[bytes], States, Int32]]:
+    def _read_unpublished(self, keys: list[bytes]) -> Iterator[tuple[list[bytes], States, Int32s]]:
         """(keys, states, due) in chunks. due: int32[n], the trigger where the index has each key; 0 for keys never seen."""
         for start in range(0, len(keys), _CHUNK):
             chunk = keys[start : start + _CHUNK]
@@ -134,7 +133,7 @@ class WindowKeys(Generic[States]):
             places = [self._published + keys[i] for i in changed.tolist()]
             commit.puts += zip(places, packed, strict=True)
 
-    def _put_unpublished(self, keys: list[bytes], step: Step[States], due: Int32, commit: Commit) -> None:
+    def _put_unpublished(self, keys: list[bytes], step: Step[States], due: Int32s, commit: Commit) -> None:
         """Store the states, move keys in the index, and move keys that are published now. due: see `_read_unpublished`."""
         written = step.changed | (due != step.due) | (step.due == 0)
         index = np.flatnonzero(written)

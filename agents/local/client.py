@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.local.connection import Connection, Counts, OnDelivery, WhenFull
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.randomness import WORD, Words, secure_word, secure_words
@@ -36,8 +37,6 @@ from susurrus.topics.threshold import ThresholdRecord
 log = logging.getLogger(__name__)
 
 _BATCH = 20_000
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from rich.text import Text
 
 from susurrus.agents.operations.drawing import GREY
-
-Floats = npt.NDArray[np.float64]
+from susurrus.mechanisms.arrays import Floats
 
 HEIGHT: Final = 14
 _CELLS: Final = 3

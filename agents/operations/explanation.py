@@ -12,7 +12,7 @@ from typing import Any
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.operations.status import HEALTHY, PartitionStatus, PipelineStatus
-from susurrus.agents.runtime.facts import WORTH_TELLING, Count, Facts, added, percent, records
+from susurrus.agents.runtime.facts import WORTH_TELLING, Facts, PartitionTotal, added, percent, records
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.timestamps import format_time
@@ -44,8 +44,8 @@ def facts_of(
         newest=found.newest,
         reasons=dict(reasons or {}),
     )
-    read = facts.number_of(pipeline.outcomes[0]) if pipeline.outcomes else Count()
-    published = facts.total(*pipeline.released[-1]) if pipeline.released else Count()
+    read = facts.number_of(pipeline.outcomes[0]) if pipeline.outcomes else PartitionTotal()
+    published = facts.total(*pipeline.released[-1]) if pipeline.released else PartitionTotal()
     return replace(facts, read=read, published=published)
 
 

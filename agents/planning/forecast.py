@@ -30,15 +30,13 @@ from susurrus.agents.planning.outcome import (
 from susurrus.agents.planning.spool import Progress, Spool, checkpoints, silent, spool
 from susurrus.agents.planning.volumes import Filed, Volumes, volumes_of
 from susurrus.agents.planning.workload import UserRecords, Workload
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.strategy import Strategy
 
 PROBABILITIES: Final = (0.5, 0.95)
 CLASSES: Final = (1, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 """Keys are classed by their users, from each of these numbers up to the next."""
-
-Int64 = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def forecast(
@@ -217,10 +215,10 @@ def with_declared(workload: Workload, declared: Sequence[bytes]) -> tuple[Worklo
     return _Renamed(workload, everything), np.array([name in named for name in everything], np.bool_)
 
 
-def _true(spooled: Spool, at: int) -> Int64:
+def _true(spooled: Spool, at: int) -> Int64s:
     """int64[keys, columns] at the end of a quarter."""
     quarter = checkpoints(spooled.triggers).index(at)
-    true: Int64 = spooled.truth[quarter][:, None] if spooled.truths is None else spooled.truths[quarter]
+    true: Int64s = spooled.truth[quarter][:, None] if spooled.truths is None else spooled.truths[quarter]
     return true
 
 
@@ -260,8 +258,8 @@ def _joined(runs: list[_Seen]) -> AtTrigger:
 
 
 def _by_size(
-    settings: HistogramSettings, spooled: Spool, published: LatestEstimates, users: Int64
-) -> tuple[Int64, Floats, Floats, Floats]:
+    settings: HistogramSettings, spooled: Spool, published: LatestEstimates, users: Int64s
+) -> tuple[Int64s, Floats, Floats, Floats]:
     """[classes] each: keys, how many are published, the sum of their errors in the first column, the sum of their true values."""
     each = settings.layout.published[0]
     true = _true(spooled, spooled.triggers)
@@ -279,7 +277,7 @@ def _by_size(
     )
 
 
-def _size_classes(runs: list[tuple[Int64, Floats, Floats, Floats]]) -> list[SizeClass]:
+def _size_classes(runs: list[tuple[Int64s, Floats, Floats, Floats]]) -> list[SizeClass]:
     found = []
     for i, least in enumerate(CLASSES):
         if not any(keys[i] for keys, *_ in runs):

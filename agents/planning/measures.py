@@ -1,13 +1,10 @@
 """What the records of a window add to a pipeline's columns, by the very classes of the columns, for the offline harness."""
 
 import numpy as np
-import numpy.typing as npt
 
 from susurrus.agents.histogram.columns import Kept, Layout
 from susurrus.agents.planning.workload import UserRecords
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+from susurrus.mechanisms.arrays import Bools, Int64s
 
 
 class LayoutMeasures:
@@ -25,7 +22,7 @@ class LayoutMeasures:
         self.size = np.zeros(len(layout.values), np.float64)
         """The absolute values of all records, so far."""
 
-    def adds(self, records: UserRecords, kept: Bools) -> Int64:
+    def adds(self, records: UserRecords, kept: Bools) -> Int64s:
         """int64[n, columns]; see `Measures`."""
         values = self._values(records)
         inside = np.clip(values, self._lowest, self._highest)
@@ -34,14 +31,14 @@ class LayoutMeasures:
         self.size += np.abs(values).sum(axis=0, dtype=np.float64)
         return self._added(records, kept, inside)
 
-    def truth(self, records: UserRecords) -> Int64:
+    def truth(self, records: UserRecords) -> Int64s:
         """int64[n, columns]; see `Measures`."""
         return self._added(records, np.ones(len(records.key), np.bool_), self._values(records))
 
-    def _values(self, records: UserRecords) -> Int64:
+    def _values(self, records: UserRecords) -> Int64s:
         return np.zeros((len(records.key), 0), np.int64) if records.values is None else records.values
 
-    def _added(self, records: UserRecords, kept: Bools, values: Int64) -> Int64:
+    def _added(self, records: UserRecords, kept: Bools, values: Int64s) -> Int64s:
         """Every record as a cell of its own."""
         rows = np.flatnonzero(kept)
         starts = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))[:-1]

@@ -13,10 +13,8 @@ import numpy.typing as npt
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
+from susurrus.mechanisms.arrays import Bools, Int64s
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
-from susurrus.topics.wire.packing import Int64s
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,12 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.planning import files
 from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamp_type
+from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics.records.numbers import TimeUnit
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.wire.packing import Int32s, Int64s
 
 Progress = Callable[[int, int | None], None]
 """Takes the number of records read so far, and of all that will be read where that is known."""

@@ -19,6 +19,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.offline import OfflineRun
 from susurrus.agents.planning.spool import Spool
 from susurrus.agents.planning.workload import UserRecords
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
 
@@ -38,8 +39,6 @@ FETCH: Final = 5_000
 ENCODED: Final = 20_000
 """Rows that are encoded to find the bytes of one."""
 _DIGEST = bytes(32)
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ class Filed:
         self.users = 0
         """Users with a kept record."""
         self.block: by_user.ByUserBlock | None = None
-        self._cells: list[Int64] = []
+        self._cells: list[Int64s] = []
         self._keys = 1
 
     def __call__(self, records: UserRecords, trigger: npt.NDArray[np.int32], kept: npt.NDArray[np.bool_]) -> None:
@@ -120,11 +119,11 @@ class Filed:
         if self.block is None and len(records.key):
             self.block = self._block(records)
 
-    def cells(self) -> Int64:
+    def cells(self) -> Int64s:
         """int64[n]: distinct (trigger, partition of by-user, key) of kept records."""
         return np.unique(np.concatenate(self._cells)) if self._cells else np.zeros(0, np.int64)
 
-    def touched(self) -> Int64:
+    def touched(self) -> Int64s:
         """int64[T + 1]: distinct keys with kept records, by trigger."""
         cells = self.cells()
         pair = np.unique((cells >> 32) // self._partitions << 32 | (cells & 0xFFFFFFFF))
@@ -267,7 +266,7 @@ def _state_bytes(strategy: Strategy[Any], done: OfflineRun, names: Sequence[byte
     return name, sum(map(len, packed)) / len(packed)
 
 
-def _bounded_bytes(strategy: Strategy[Any], cells: Int64, names: Sequence[bytes]) -> float:
+def _bounded_bytes(strategy: Strategy[Any], cells: Int64s, names: Sequence[bytes]) -> float:
     """The bytes of a row, from one block of a usual size."""
     if not len(cells):
         return 0.0

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
 from susurrus.agents.planning.workload import DAY_MS, FileWorkload, UserRecords, sort_records
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.wire.timestamps import format_time
 
@@ -24,8 +25,6 @@ MOST_COPIES: Final = 100_000_000
 """Records of one scaled window."""
 _JITTER: Final = 1 / 24
 """Copies of a user come up to so much of the window earlier or later."""
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def windows_of(
 
 
 def _workload(
-    sample: Sample, rows: npt.NDArray[np.intp], inside: Int64, settings: HistogramSettings, share: float, seed: int
+    sample: Sample, rows: npt.NDArray[np.intp], inside: Int64s, settings: HistogramSettings, share: float, seed: int
 ) -> FileWorkload:
     T, every = settings.triggers, settings.window.trigger_every
     # Within its own trigger, whatever rounding does: interval t of T begins at the first position not below t / T.

@@ -14,7 +14,7 @@ WORTH_TELLING: Final = 0.05
 """A cause that takes less than this share of the records is in the table of outcomes only."""
 
 
-class Count(NamedTuple):
+class PartitionTotal(NamedTuple):
     """A total over the partitions of a stage. number: over those that say it, None where none does. partial: some do not say it."""
 
     number: int | None = None
@@ -25,20 +25,22 @@ class Count(NamedTuple):
         return "?" if self.number is None else f"{self.number:,}" + ("+?" if self.partial else "")
 
 
-def total_of(counts: Iterable[Count]) -> Count:
+def total_of(counts: Iterable[PartitionTotal]) -> PartitionTotal:
     """The sum as far as it is known."""
     counts = list(counts)
     numbers = [count.number for count in counts if count.number is not None]
     partial = len(numbers) < len(counts) or any(count.partial for count in counts)
-    return Count(sum(numbers), partial) if numbers else Count()
+    return PartitionTotal(sum(numbers), partial) if numbers else PartitionTotal()
 
 
-def added(counters: Iterable[Mapping[str, int]]) -> dict[str, Count]:
+def added(counters: Iterable[Mapping[str, int]]) -> dict[str, PartitionTotal]:
     """The totals of one stage from the counters of its partitions. A partition that lacks a name does not know that total."""
     of_partitions = list(counters)
     names = dict.fromkeys(name for one in of_partitions for name in one)
     return {
-        name: Count(sum(one.get(name, 0) for one in of_partitions), any(name not in one for one in of_partitions))
+        name: PartitionTotal(
+            sum(one.get(name, 0) for one in of_partitions), any(name not in one for one in of_partitions)
+        )
         for name in names
     }
 
@@ -63,7 +65,7 @@ class NewestRelease:
     rows: int
 
 
-_UNKNOWN: Final = Count()
+_UNKNOWN: Final = PartitionTotal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,32 +89,32 @@ class Facts:
     unread: int | None = None
     written: int | None = None
     deleted: int = 0
-    read: Count = _UNKNOWN
-    published: Count = _UNKNOWN
-    totals: Mapping[str, Mapping[str, Count]] = field(default_factory=dict)
+    read: PartitionTotal = _UNKNOWN
+    published: PartitionTotal = _UNKNOWN
+    totals: Mapping[str, Mapping[str, PartitionTotal]] = field(default_factory=dict)
     closed: Mapping[str, Mapping[int, int | None]] = field(default_factory=dict)
     held: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     newest: NewestRelease | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
 
-    def total(self, stage: str, *names: str) -> Count:
+    def total(self, stage: str, *names: str) -> PartitionTotal:
         """The sum of a stage's totals; names as in an `Outcome`. A difference is unknown where one of its parts is."""
         totals = self.totals.get(stage, {})
-        plus = total_of(totals.get(name, Count()) for name in names if not name.startswith("-"))
-        subtracted = [totals.get(name[1:], Count()) for name in names if name.startswith("-")]
+        plus = total_of(totals.get(name, PartitionTotal()) for name in names if not name.startswith("-"))
+        subtracted = [totals.get(name[1:], PartitionTotal()) for name in names if name.startswith("-")]
         if not subtracted:
             return plus
         minus = total_of(subtracted)
         if plus.number is None or any(count.number is None for count in subtracted):
-            return Count()
+            return PartitionTotal()
         # Tasks report one after the other, so a part may be ahead of the whole.
-        return Count(max(0, plus.number - (minus.number or 0)), plus.partial or minus.partial)
+        return PartitionTotal(max(0, plus.number - (minus.number or 0)), plus.partial or minus.partial)
 
     def known(self, stage: str, *names: str) -> int:
         """The same as far as it is known; 0 where nothing is."""
         return self.total(stage, *names).number or 0
 
-    def number_of(self, outcome: Outcome) -> Count:
+    def number_of(self, outcome: Outcome) -> PartitionTotal:
         """Records with this outcome, over all stages."""
         return total_of(self.total(stage, *names) for stage, names in outcome.counters.items())
 

@@ -25,10 +25,10 @@ from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import MorePublic
+from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.topics import ledger as codec
 from susurrus.topics.records.scanning import Scanned
-from susurrus.topics.wire.packing import Int32s, Int64s
 
 log = logging.getLogger(__name__)
 

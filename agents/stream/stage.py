@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
@@ -27,6 +26,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of, table_of
 from susurrus.agents.stream.replay import StreamReplay
 from susurrus.agents.stream.settings import StreamSettings
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.table import StreamStep, stream_address
@@ -47,8 +47,6 @@ _MEASURED = (
 _STREAMS_IN_MEMORY = 25_000
 _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
-
-Ints = npt.NDArray[np.int64]
 
 
 def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatchDecoder | None:
@@ -155,7 +153,7 @@ class StreamStage(Stage):
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
-    def _publish(self, step: StreamStep, good: Ints, records: Sequence[Any], known: int) -> None:
+    def _publish(self, step: StreamStep, good: Int64s, records: Sequence[Any], known: int) -> None:
         """Add rows of the private stream, in the order and with the Kafka time of the events that completed them.
 
         The order of the rows of different streams is that of the raw log, so it does not depend on the batches. Rows of the first

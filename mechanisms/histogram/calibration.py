@@ -21,6 +21,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
+
 LEAST_ROWS = 200
 """With fewer rows of a kind, each keeps its direct estimate."""
 OUTLIER = 3.0
@@ -36,8 +38,6 @@ CONSTANTS = (LEAST_ROWS, OUTLIER, CAUTION, EVEN_FROM, TYPICAL_SPREAD)
 """What no parameter changes, for the digest of a plan."""
 _SINGULAR = 1e-9
 """A pivot that is smaller, relatively, is taken for zero."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
@@ -37,9 +38,6 @@ DECAY = 0.7
 """Each rank's weight is so much of the one before, unless `prior` says otherwise."""
 CONSTANTS = (*WEIGHT_CONSTANTS, *last_rows.CONSTANTS, FILTER_SIGNAL, MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
-
-Int64 = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Closing(Factored):
@@ -267,7 +265,9 @@ class Closing(Factored):
         pooled = self.rows.pooled(step, before, statistics=statistics, again=again, unit=lists.unit)
         return replace(step, pooled_rows=pooled)
 
-    def calibrate(self, estimates: Int64, std_errors: Floats, evidence: Int64, pooled: Int64) -> tuple[Int64, Floats]:
+    def calibrate(
+        self, estimates: Int64s, std_errors: Floats, evidence: Int64s, pooled: Int64s
+    ) -> tuple[Int64s, Floats]:
         """Calibrate the columns that count users, by `LastRows`; others keep the step's pair."""
         if self.rows is None:
             return super().calibrate(estimates, std_errors, evidence, pooled)

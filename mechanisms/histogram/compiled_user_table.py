@@ -7,21 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.compiled import compiled
 from susurrus.mechanisms.histogram import bounding as bounding_module
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
 from susurrus.mechanisms.histogram.per_key import offsets
-from susurrus.mechanisms.histogram.user_table import (
-    Bools,
-    Changes,
-    Closed,
-    Codes,
-    Int32,
-    Int64,
-    Lists,
-    UserTable,
-    spends,
-)
+from susurrus.mechanisms.histogram.user_table import Changes, Closed, Codes, Lists, UserTable, spends
 
 _UNRANKED = np.uint32(1 << 31)
 _KEPT, _FIRST = np.uint8(1), np.uint8(2)
@@ -59,11 +50,11 @@ class CompiledUserTable(UserTable):
         size: int = self._table.size
         return size
 
-    def enter(self, names: Sequence[bytes]) -> Int32:
+    def enter(self, names: Sequence[bytes]) -> Int32s:
         """As in the definition."""
         return np.frombuffer(self._table.enter(list(names)), np.int32)
 
-    def find(self, names: Sequence[bytes]) -> Int32:
+    def find(self, names: Sequence[bytes]) -> Int32s:
         """As in the definition."""
         return np.frombuffer(self._table.find(list(names)), np.int32)
 
@@ -72,11 +63,11 @@ class CompiledUserTable(UserTable):
         names: list[bytes] = self._table.names(start)
         return names
 
-    def lengths(self) -> Int64:
+    def lengths(self) -> Int64s:
         """As in the definition."""
         return np.frombuffer(self._table.lengths(), np.int64)
 
-    def lists(self, users: Int64) -> Lists:
+    def lists(self, users: Int64s) -> Lists:
         """As in the definition."""
         lengths, code, counts, spent, charged = self._table.lists(np.ascontiguousarray(users, np.int64))
         noted = np.frombuffer(counts, np.uint32)
@@ -90,7 +81,7 @@ class CompiledUserTable(UserTable):
             charged=np.frombuffer(charged, np.int64) if charged else np.zeros(len(users), np.int64),
         )
 
-    def fill(self, users: Int64, lists: Lists) -> None:
+    def fill(self, users: Int64s, lists: Lists) -> None:
         """As in the definition."""
         self._table.fill(
             np.ascontiguousarray(users, np.int64),
@@ -101,12 +92,12 @@ class CompiledUserTable(UserTable):
             np.ascontiguousarray(lists.charged, np.int64),
         )
 
-    def apply(self, user: Int64, code: Codes, unranked: Bools, added: Int64, root: int) -> None:
+    def apply(self, user: Int64s, code: Codes, unranked: Bools, added: Int64s, root: int) -> None:
         """As in the definition."""
         columns = (np.ascontiguousarray(column) for column in (user, code, unranked.view(np.uint8), added))
         self._table.apply(*columns, root)
 
-    def close(self, user: Int32, key: Int32, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
+    def close(self, user: Int32s, key: Int32s, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
         """As in the definition."""
         bounding = self.bounding
         if (public is None) != (bounding.lag is None):

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import tail_quantile
+from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.selection import Selector
@@ -27,10 +28,6 @@ BITS = 20
 FILTER_SIGNAL = 0.66
 """What a user of a key is taken to add to the stream's filter, relative to the closing statistic. Two measurements are best added
 with weights in proportion to signal over variance."""
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 class LastLook:
@@ -121,7 +118,7 @@ class LastLook:
         passed: Bools = statistics[:, 0] + self.filter_weight * statistics[:, 1] >= self.level
         return ~public & (lists.users > self.minimum_users) & passed
 
-    def again(self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, published: Bools) -> Int64:
+    def again(self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, published: Bools) -> Int64s:
         """Return int64[k], in units of 2^-20: the second measurement of the published keys that were public to it; else 0."""
         rows = np.flatnonzero(published & (lists.unit > 0))
         out = np.zeros(len(keys), np.int64)
@@ -131,10 +128,10 @@ class LastLook:
 
     def _drawn(
         self, mechanism: str, sigma: float, keys: Sequence[bytes], rows: npt.NDArray[np.intp], noise: WindowNoise
-    ) -> Int64:
+    ) -> Int64s:
         """Return int64[rows]: the noise of the last trigger, in units of 2^-20."""
         labels = noise.labels(mechanism, [keys[i] for i in rows.tolist()])
-        drawn: Int64 = noise.normal(labels, self.last, self.last, sigma=sigma, bits=BITS)[:, 0]
+        drawn: Int64s = noise.normal(labels, self.last, self.last, sigma=sigma, bits=BITS)[:, 0]
         return drawn
 
     def appearing(self, weights: Floats, normals: Floats, rng: np.random.Generator) -> Floats:

@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.calibration import CONSTANTS as CALIBRATION_CONSTANTS
 from susurrus.mechanisms.histogram.calibration import Line, Ratio, quantile
@@ -21,9 +21,6 @@ BEND = Fraction(9, 10)
 CONSTANTS = (*CALIBRATION_CONSTANTS, str(BEND))
 """What no parameter changes, for the digest of a plan."""
 
-Bools = npt.NDArray[np.bool_]
-Int64 = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _DIRECT, _MEASURED, _MATCHED, _UNIT = range(4)
 """Columns of evidence: direct estimate of users; closing statistic, or second measurement of a public key, in units of 2^-20;
@@ -42,7 +39,7 @@ class LastRows:
     variance: float
     public_sigma: float
 
-    def pooled(self, step: Step[Any], public: Bools, *, statistics: Floats, again: Int64, unit: Int64) -> PooledRows:
+    def pooled(self, step: Step[Any], public: Bools, *, statistics: Floats, again: Int64s, unit: Int64s) -> PooledRows:
         """Return the rows that are calibrated: those of new keys, and of keys that the lists have measured again.
 
         public: bool[k], before this trigger. statistics: float64[k, 2], of new rows, in users. again, unit: int64[k], of the
@@ -62,7 +59,7 @@ class LastRows:
         rows = np.flatnonzero(new | (step.published & (unit > 0)))
         return PooledRows(index=rows, evidence=evidence[rows])
 
-    def calibrated(self, estimates: Int64, std_errors: Floats, rows: Int64, pooled: Int64) -> tuple[Int64, Floats]:
+    def calibrated(self, estimates: Int64s, std_errors: Floats, rows: Int64s, pooled: Int64s) -> tuple[Int64s, Floats]:
         """Return (estimates, standard errors after rounding) of rows, [f, columns] each; see `Strategy.calibrate`.
 
         rows, pooled: evidence. A row that cannot be calibrated keeps its pair.
@@ -78,21 +75,21 @@ class LastRows:
                     std_errors[places, column] = np.sqrt(found[1] ** 2 + 1 / 12)
         return estimates, std_errors
 
-    def _by_line(self, rows: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
+    def _by_line(self, rows: Int64s, pooled: Int64s) -> tuple[Floats, Floats] | None:
         """Rows first published at the last trigger, on the two statistics that selected them."""
         bend = quantile(pooled[:, _MEASURED], BEND)
 
-        def regressors(of: Int64) -> list[Floats]:
+        def regressors(of: Int64s) -> list[Floats]:
             selecting = (of[:, _MEASURED], np.minimum(of[:, _MEASURED], bend), of[:, _MATCHED])
             return [np.ones(len(of)), *(statistic / WEIGHT_ONE for statistic in selecting)]
 
         line = Line.fit(pooled[:, _DIRECT].astype(np.float64), regressors(pooled), self.variance)
         return None if line is None else line.rows(rows[:, _DIRECT].astype(np.float64), regressors(rows))
 
-    def _by_ratio(self, rows: Int64, pooled: Int64) -> tuple[Floats, Floats] | None:
+    def _by_ratio(self, rows: Int64s, pooled: Int64s) -> tuple[Floats, Floats] | None:
         """Rows of keys that were public before, on what the lists measured of them again."""
 
-        def measured(of: Int64) -> tuple[Floats, Floats, Floats]:
+        def measured(of: Int64s) -> tuple[Floats, Floats, Floats]:
             unit = of[:, _UNIT]
             noise = (self.public_sigma * WEIGHT_ONE / unit) ** 2
             return of[:, _DIRECT].astype(np.float64), of[:, _MEASURED] / unit, noise

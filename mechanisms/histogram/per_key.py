@@ -7,8 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Int64 = npt.NDArray[np.int64]
+from susurrus.mechanisms.arrays import Bools, Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +43,9 @@ class Histories(PerKey):
     indptr int64[k + 1]: where the entries of each key begin and end; when int32[entries]: triggers; weight int64[entries].
     """
 
-    indptr: Int64
+    indptr: Int64s
     when: npt.NDArray[np.int32]
-    weight: Int64
+    weight: Int64s
 
     @classmethod
     def empty(cls, size: int) -> Self:
@@ -57,16 +56,16 @@ class Histories(PerKey):
         return len(self.indptr) - 1
 
     @property
-    def lengths(self) -> Int64:
+    def lengths(self) -> Int64s:
         """int64[k]: entries of each key."""
         return np.diff(self.indptr)
 
     @property
-    def owner(self) -> Int64:
+    def owner(self) -> Int64s:
         """int64[entries]: the position of each entry's key."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def totals(self) -> Int64:
+    def totals(self) -> Int64s:
         """int64[k]: the weight of each key."""
         return segment_sums(self.weight, self.indptr)
 
@@ -86,7 +85,7 @@ class Histories(PerKey):
             weight=np.concatenate([part.weight for part in parts]),
         )
 
-    def plus(self, trigger: int, weight: Int64) -> Self:
+    def plus(self, trigger: int, weight: Int64s) -> Self:
         """Returns these entries with one of this trigger for each key whose weight, int64[k], is not zero."""
         added = weight != 0
         indptr = offsets(self.lengths + added)
@@ -105,16 +104,16 @@ class Histories(PerKey):
         )
 
 
-def offsets(lengths: Int64) -> Int64:
+def offsets(lengths: Int64s) -> Int64s:
     """int64[k + 1]: where each of k segments begins and ends."""
     indptr = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
     return indptr
 
 
-def segment_sums(values: Int64, indptr: Int64) -> Int64:
+def segment_sums(values: Int64s, indptr: Int64s) -> Int64s:
     """Exact int64 sum of each segment along axis 0; zero for empty ones."""
     total = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
     np.cumsum(values, axis=0, out=total[1:])
-    difference: Int64 = np.subtract(total[indptr[1:]], total[indptr[:-1]])
+    difference: Int64s = np.subtract(total[indptr[1:]], total[indptr[:-1]])
     return difference

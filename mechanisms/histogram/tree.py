@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-Float = npt.NDArray[np.float64]
+from susurrus.mechanisms.arrays import Floats
 
 
 def levels(leaves: int) -> int:
@@ -49,12 +49,12 @@ def prefix_variance(leaf: int) -> Fraction:
     return sum((block_variance(level) for level in range(leaf.bit_length()) if leaf >> level & 1), Fraction(0))
 
 
-def prefix_std(leaves: int) -> Float:
+def prefix_std(leaves: int) -> Floats:
     """float64[leaves]: standard deviation of the estimated prefixes 1..leaves, in units of one node's."""
     return np.sqrt(np.array([float(prefix_variance(leaf)) for leaf in range(1, leaves + 1)], dtype=np.float64))
 
 
-def _estimate_blocks(noise: npt.NDArray[np.int64] | Float, leaves: int) -> list[Float]:
+def _estimate_blocks(noise: npt.NDArray[np.int64] | Floats, leaves: int) -> list[Floats]:
     """Per level, float64[k, leaves >> level]: the Honaker estimate of every complete block of that level."""
     starts = np.array([nodes(end - 1) for end in range(1, leaves + 1)], dtype=np.int64)
     estimates = [noise[:, starts].astype(np.float64)]
@@ -67,7 +67,7 @@ def _estimate_blocks(noise: npt.NDArray[np.int64] | Float, leaves: int) -> list[
     return estimates
 
 
-def prefix_noise(noise: npt.NDArray[np.int64], leaves: int) -> Float:
+def prefix_noise(noise: npt.NDArray[np.int64], leaves: int) -> Floats:
     """The noise of every estimated prefix.
 
     `noise`: int64[k, nodes(leaves)] or more columns, the nodes' noise by number, in any unit. Returns
@@ -83,7 +83,7 @@ def prefix_noise(noise: npt.NDArray[np.int64], leaves: int) -> Float:
     return prefix[:, 1:]
 
 
-def last_prefix_noise(noise: npt.NDArray[np.int64], leaf: int) -> Float:
+def last_prefix_noise(noise: npt.NDArray[np.int64], leaf: int) -> Floats:
     """float64[k]: column `leaf` of `prefix_noise`, bit for bit, without the others."""
     estimates = _estimate_blocks(noise, leaf)
     total = np.zeros(noise.shape[0], dtype=np.float64)

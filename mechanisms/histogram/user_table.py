@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
 
-Bools = npt.NDArray[np.bool_]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]
 
 _ROOM = 16
@@ -38,12 +36,12 @@ class Lists:
     no rank; spent int64[n]: of a ledger, or the same as count where nothing more is needed; charged int64[U]: 0 without a ledger.
     """
 
-    indptr: Int64
+    indptr: Int64s
     code: Codes
-    count: Int32
+    count: Int32s
     unranked: Bools
-    spent: Int64
-    charged: Int64
+    spent: Int64s
+    charged: Int64s
 
     def user_keys(self, found: Codes) -> UserKeys:
         """Returns users and keys as `Bounding.close` takes them. found: codes of the batch, ascending; a key's place there is its
@@ -70,9 +68,9 @@ class Changes:
     key comes on a whole list and nothing is kept of it.
     """
 
-    user: Int64
-    key: Int32
-    added: Int64
+    user: Int64s
+    key: Int32s
+    added: Int64s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Closed:
 
     kept: Bools
     first: Bools
-    weight: Int64
+    weight: Int64s
     changes: Changes
 
 
@@ -124,7 +122,7 @@ class UserTable:
         pool = self._code.nbytes + self._count.nbytes + self._unranked.nbytes + self._spent.nbytes
         return self._name_bytes + len(self) * _USER_BYTES + 4 * self._start.nbytes + pool
 
-    def enter(self, names: Sequence[bytes]) -> Int32:
+    def enter(self, names: Sequence[bytes]) -> Int32s:
         """int32[n]: the users' numbers. Users that are new get the next ones, in this order, and empty lists."""
         numbers = self._numbers
         found = list(map(numbers.get, names))
@@ -141,7 +139,7 @@ class UserTable:
             self._room, self._charged = grown(self._room, users), grown(self._charged, users)
         return np.array(found, np.int32)
 
-    def find(self, names: Sequence[bytes]) -> Int32:
+    def find(self, names: Sequence[bytes]) -> Int32s:
         """int32[n]: the users' numbers, -1 for users that never entered."""
         return np.array([self._numbers.get(name, -1) for name in names], np.int32)
 
@@ -149,11 +147,11 @@ class UserTable:
         """The users from number ``start`` on."""
         return self._names[start:]
 
-    def lengths(self) -> Int64:
+    def lengths(self) -> Int64s:
         """int64[users]: keys of each list."""
         return self._length[: len(self)]
 
-    def lists(self, users: Int64) -> Lists:
+    def lists(self, users: Int64s) -> Lists:
         """The lists of some users, by number."""
         lengths = self._length[users]
         indptr = offsets(lengths)
@@ -168,7 +166,7 @@ class UserTable:
             charged=self._charged[users],
         )
 
-    def fill(self, users: Int64, lists: Lists) -> None:
+    def fill(self, users: Int64s, lists: Lists) -> None:
         """Give users whose lists are empty these lists. users: distinct numbers."""
         lengths = np.diff(lists.indptr)
         self._make_room(users, lengths)
@@ -179,7 +177,7 @@ class UserTable:
             self._spent[at] = lists.spent
         self._charged[users] = lists.charged
 
-    def apply(self, user: Int64, code: Codes, unranked: Bools, added: Int64, root: int) -> None:
+    def apply(self, user: Int64s, code: Codes, unranked: Bools, added: Int64s, root: int) -> None:
         """Make the changes of an interval.
 
         user int64[c], not decreasing; code uint32[c]: the keys, distinct for a user; unranked bool[c]: what to note of keys that
@@ -220,7 +218,7 @@ class UserTable:
                 self._spent[at] = earlier + added * root
         self._count[at] += added.astype(np.int32)
 
-    def close(self, user: Int32, key: Int32, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
+    def close(self, user: Int32s, key: Int32s, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
         """Apply the caps to the window's records of one interval, and note what they change.
 
         user int32[n]: numbers; key int32[n]: places in codes; rows in the order of (source, raw offset). codes uint32[K]: of the
@@ -259,12 +257,12 @@ class UserTable:
 
     # ---- the pool -----------------------------------------------------------------------------------------------------
 
-    def _places(self, users: Int64, indptr: Int64) -> Int64:
+    def _places(self, users: Int64s, indptr: Int64s) -> Int64s:
         """int64[entries]: where in the pool the entries of users are that have lists of these lengths."""
-        places: Int64 = np.arange(indptr[-1]) + np.repeat(self._start[users] - indptr[:-1], np.diff(indptr))
+        places: Int64s = np.arange(indptr[-1]) + np.repeat(self._start[users] - indptr[:-1], np.diff(indptr))
         return places
 
-    def _make_room(self, users: Int64, lengths: Int64) -> None:
+    def _make_room(self, users: Int64s, lengths: Int64s) -> None:
         """Move lists that outgrow their room to the end of the pool, with room for twice as many."""
         outgrown = lengths > self._room[users]
         if not outgrown.any():

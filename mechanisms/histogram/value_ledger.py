@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.histogram.factorization import Factorization
 
 ROOT_BITS = 16
@@ -22,8 +23,6 @@ _LIMIT_BITS = 42
 """... so that the capacity is at most 2^42 units, and the costs of as many records as below add up in 64 bits."""
 _MOST_RECORDS = 1 << 20
 """The most records of one user that are considered in one interval."""
-
-Int64 = npt.NDArray[np.int64]
 
 
 class ValueLedger:
@@ -55,23 +54,23 @@ class ValueLedger:
         self.most_records = self.limit // cheapest
         """The most records that add to any value, and the most keys, of one user."""
 
-    def price(self, spent: Int64, added: Int64 | int, root: Int64 | int) -> Int64:
+    def price(self, spent: Int64s, added: Int64s | int, root: Int64s | int) -> Int64s:
         """int64[n]: what keys cost more for ``added`` kept records of one trigger. spent: A before. root: of the trigger."""
         later = spent + added * root
         first = np.where((spent == 0) & (np.asarray(added) > 0), self.counting * root * root, 0)
-        cost: Int64 = self.measured * (later * later - spent * spent) + first
+        cost: Int64s = self.measured * (later * later - spent * spent) + first
         return cost
 
     def admit(
         self,
         user: npt.NDArray[np.int32],
-        root: Int64,
-        pair: Int64,
-        repeat: Int64,
-        spent: Int64,
-        charged: Int64,
+        root: Int64s,
+        pair: Int64s,
+        repeat: Int64s,
+        spent: Int64s,
+        charged: Int64s,
         candidate: npt.NDArray[np.bool_],
-    ) -> tuple[npt.NDArray[np.bool_], Int64]:
+    ) -> tuple[npt.NDArray[np.bool_], Int64s]:
         """(bool[n] kept, int64[n] cost of the kept records, else 0) of the records of one interval.
 
         user: int32[n], not decreasing. root: int64[n], of the record's trigger, the same for all records of a user. pair: int64[n],
@@ -107,11 +106,11 @@ class ValueLedger:
         return alive | (free & known[pair]), np.where(alive, cost, 0)
 
 
-def running(values: npt.NDArray[np.bool_] | Int64, start: npt.NDArray[np.intp]) -> Int64:
+def running(values: npt.NDArray[np.bool_] | Int64s, start: npt.NDArray[np.intp]) -> Int64s:
     """int64[n]: the sum over earlier rows of the same group; start[i] is the first row of row i's group."""
     total = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=total[1:])
-    before: Int64 = total[:-1] - total[start]
+    before: Int64s = total[:-1] - total[start]
     return before
 
 

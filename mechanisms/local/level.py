@@ -26,12 +26,10 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.mechanisms.local.threshold import Distribution, Threshold, candidates
-
-Floats = npt.NDArray[np.float64]
 
 LEVELS: Floats = np.exp2(np.arange(-48, 49) / 8)
 """Levels in eighths of octaves, from 1/64 to 64."""

@@ -9,12 +9,10 @@ So a product costs two cumulative sums and a gather.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.wave import SquareWave
-
-Floats = npt.NDArray[np.float64]
 
 
 class _SecondIntegral:

@@ -23,12 +23,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.reconstruction import Transition
 from susurrus.mechanisms.local.threshold import Distribution
 from susurrus.mechanisms.local.wave import LOG_STEPS, SquareWave, unplace
-
-Floats = npt.NDArray[np.float64]
 
 BUCKETS = 64
 SMOOTHNESS = tuple(10.0**k for k in range(6, -1, -1))

@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.local.hybrid import Hybrid, hybrid_alpha
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from susurrus.mechanisms.arrays import Floats, Int64s
+
 Labels = npt.NDArray[np.uint8]
 
 GRID_BITS = 8
@@ -32,7 +32,7 @@ class AddressedNoise(Protocol):
         """Return uint64[k, last-first+1, 2]: 128 pseudorandom bits for each label and index."""
         ...
 
-    def laplace(self, labels: Labels, first: int, last: int, *, scale: float | Floats, bits: int) -> Ints:
+    def laplace(self, labels: Labels, first: int, last: int, *, scale: float | Floats, bits: int) -> Int64s:
         """Return int64[k, last-first+1]: Laplace(scale) rounded to the grid 2^-bits, in its units, at each index.
 
         scale: of all draws, or float64[k], one for each label.
@@ -40,9 +40,9 @@ class AddressedNoise(Protocol):
         ...
 
 
-def whole(drawn: Ints) -> Ints:
+def whole(drawn: Int64s) -> Int64s:
     """Return noise in units of the grid as whole value units, halves up."""
-    result: Ints = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
+    result: Int64s = (drawn + (1 << (GRID_BITS - 1))) >> GRID_BITS
     return result
 
 

@@ -12,8 +12,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.kalman import Models
-from susurrus.mechanisms.stream.addresses import Floats
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
 from susurrus.mechanisms.stream.posterior import BlockNoise, Deviations, block_models
 

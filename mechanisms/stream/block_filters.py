@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.kalman import BlockBanks
-from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.allocation import block_noise, block_values
 from susurrus.mechanisms.stream.complete_blocks import CompleteBlocks, MeasuredBlocks, completed, measured
 from susurrus.mechanisms.stream.constants import TopsConstants
@@ -25,10 +25,10 @@ from susurrus.mechanisms.stream.stream_state import StreamState
 def filter_blocks(
     mechanism: TopsConstants,
     states: Sequence[StreamState],
-    trees: Ints,
-    inside: Ints,
-    counts: Ints,
-    values: Ints,
+    trees: Int64s,
+    inside: Int64s,
+    counts: Int64s,
+    values: Int64s,
     released: Releases,
 ) -> None:
     """Give complete blocks to the filters; keep the leaves of blocks that are open.  The arguments are those of ``completed``."""
@@ -60,7 +60,7 @@ class FilteredBlocks:
     sums: Floats
     errors: Floats
     fits: Floats
-    jumps: Ints
+    jumps: Int64s
 
 
 def _filtered(mechanism: TopsConstants, blocks: CompleteBlocks, taken: MeasuredBlocks) -> FilteredBlocks:
@@ -108,7 +108,7 @@ def open_tree(mechanism: TopsConstants, state: StreamState, blocks: int | None =
 class _Jumps:
     """Seeks jumps of the levels of several streams, in the trees behind their first ones."""
 
-    def __init__(self, mechanism: TopsConstants, states: Sequence[StreamState], trees: Ints) -> None:
+    def __init__(self, mechanism: TopsConstants, states: Sequence[StreamState], trees: Int64s) -> None:
         self._mechanism, self._states, self._later = mechanism, states, trees > 0
         self._size = block_noise(mechanism.base).blocks
         self.settled: dict[int, Jump] = {}
@@ -120,7 +120,7 @@ class _Jumps:
         known = [open_tree(mechanism, state) for state in states]
         self._level, self._own, self._common = np.array([(k.before.level()[0], k.own, k.common) for k in known]).T
 
-    def found(self, banks: BlockBanks, counts: Ints) -> Iterator[tuple[int, Jump]]:
+    def found(self, banks: BlockBanks, counts: Int64s) -> Iterator[tuple[int, Jump]]:
         """Yield the streams whose level has jumped; those whose tree is complete are in ``settled``, too.
 
         counts: int64[n], the blocks of the first n streams' open trees.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import Floats, Ints
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.stream.allocation import block_noise
 from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.leaves import flat
@@ -26,20 +26,20 @@ class CompleteBlocks:
     """
 
     states: list[StreamState]
-    trees: Ints
-    counts: Ints
-    leaves: Ints
-    numbers: Ints
-    rows: Ints
+    trees: Int64s
+    counts: Int64s
+    leaves: Int64s
+    numbers: Int64s
+    rows: Int64s
 
     @property
-    def begins(self) -> Ints:
+    def begins(self) -> Int64s:
         """int64[n]: the place of each stream's first block."""
         return np.cumsum(self.counts) - self.counts
 
 
 def completed(
-    leaves: int, states: Sequence[StreamState], trees: Ints, inside: Ints, counts: Ints, values: Ints
+    leaves: int, states: Sequence[StreamState], trees: Int64s, inside: Int64s, counts: Int64s, values: Int64s
 ) -> CompleteBlocks | None:
     """Return the blocks of so many leaves that streams complete, None without any; the states keep the leaves behind them.
 
@@ -87,7 +87,7 @@ class MeasuredBlocks:
     jump: Floats
     evidence: Floats
     unit: Floats
-    shift: Ints
+    shift: Int64s
 
 
 def measured(mechanism: TopsConstants, blocks: CompleteBlocks) -> MeasuredBlocks:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from susurrus.mechanisms.stream.addresses import Floats
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.stream.allocation import Allocation
 from susurrus.mechanisms.stream.growth import Growth
 from susurrus.mechanisms.stream.hierarchy import Hierarchy

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from scipy.special import ndtr, ndtri
 
-from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address, whole
+from susurrus.mechanisms.arrays import Int64s
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, address, whole
 
 SHARE = 3 / 32
 """The share of a tree's epsilon for the count of its clipped values, if they are counted.  Exact in binary."""
@@ -96,7 +97,7 @@ class Growth:
         return risen
 
 
-def count_noise(noise: AddressedNoise, streams: Sequence[bytes], trees: Ints, epsilon: float) -> Ints:
+def count_noise(noise: AddressedNoise, streams: Sequence[bytes], trees: Int64s, epsilon: float) -> Int64s:
     """Return int64[streams]: the noise of each stream's count in one tree, rounded to whole values (halves up).
 
     The address is ("tops/clipped", stream, tree).

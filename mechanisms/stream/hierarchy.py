@@ -18,8 +18,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Floats, Ints, address
+from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, address
 
 
 def choose_smoothing(*, range_limit: int, epsilon: float, fanout: int = 16, for_mean: bool = False) -> int:
@@ -117,8 +118,8 @@ class Hierarchy:
         return np.array(variances)
 
     def draw(
-        self, noise: AddressedNoise, streams: Sequence[bytes], tree: int | Ints, theta: int | Ints, epsilon: float
-    ) -> list[Ints]:
+        self, noise: AddressedNoise, streams: Sequence[bytes], tree: int | Int64s, theta: int | Int64s, epsilon: float
+    ) -> list[Int64s]:
         """Return the raw noise of one tree of each stream, layer by layer: int64[streams, nodes of the layer].
 
         tree, theta: the same for all streams, or int64[streams].
@@ -144,7 +145,7 @@ class Hierarchy:
             subtree = variance * children / (children + variance)
         return weights
 
-    def consistent(self, raw: Sequence[Ints | Floats]) -> Floats:
+    def consistent(self, raw: Sequence[Int64s | Floats]) -> Floats:
         """Return float64[k, leaves], unit as raw: consistent noise of the leaves.
 
         Upwards every node becomes the weighted mean of its own measurement and the sum of its children; downwards
@@ -161,7 +162,7 @@ class Hierarchy:
             level = (groups + ((level - groups.sum(axis=-1)) / self.fanout)[..., None]).reshape(below.shape)
         return level
 
-    def rounded(self, raw: Sequence[Ints]) -> Ints:
+    def rounded(self, raw: Sequence[Int64s]) -> Int64s:
         """Return int64[k, leaves]: floor(exact consistent noise + 1/2), in whole value units.
 
         A published leaf is its integer sum n plus this integer; n + floor(N + 1/2) = floor(n + N + 1/2) is a function
@@ -180,7 +181,7 @@ class Hierarchy:
                 result[tree, leaf] = math.floor(exact[leaf] + Fraction(1, 2))
         return result
 
-    def exact(self, raw: Sequence[Ints]) -> list[Fraction]:
+    def exact(self, raw: Sequence[Int64s]) -> list[Fraction]:
         """Return one tree's consistent leaf noise in value units, in exact arithmetic.  Slow: for ties and for tests."""
         up = [[Fraction(int(draw), GRID) for draw in raw[0]]]
         b = self.fanout

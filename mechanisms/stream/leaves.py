@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import Ints
+from susurrus.mechanisms.arrays import Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,18 +14,18 @@ class Leaves:
     ends: int64[leaves], the place behind each leaf's last value.  partials: int64[streams], sums of the open leaves.
     """
 
-    counts: Ints
-    sums: Ints
-    ends: Ints
-    partials: Ints
+    counts: Int64s
+    sums: Int64s
+    ends: Int64s
+    partials: Int64s
 
 
-def flat(starts: Ints, counts: Ints) -> Ints:
+def flat(starts: Int64s, counts: Int64s) -> Int64s:
     """Return int64[sum of counts]: starts[0], starts[0] + 1, ... counts[0] of them, then the same of the next."""
     return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
-def closed(values: Ints, *, begins: Ints, ends: Ints, offsets: Ints, partials: Ints, leaf: int) -> Leaves:
+def closed(values: Int64s, *, begins: Int64s, ends: Int64s, offsets: Int64s, partials: Int64s, leaf: int) -> Leaves:
     """Return the leaves of ``leaf`` values each that streams complete.
 
     values: int64[n], clipped.  The values of stream i are values[begins[i]:ends[i]].  offsets, partials: how many values its

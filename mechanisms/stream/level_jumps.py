@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.kalman import BlockBank, BlockBanks, Filtered
-from susurrus.mechanisms.stream.addresses import Floats
 from susurrus.mechanisms.stream.posterior import FIT_MEMORY
 
 GAIN = 8.0

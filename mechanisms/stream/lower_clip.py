@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
+from susurrus.mechanisms.arrays import Int64s
+from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, address
 from susurrus.mechanisms.stream.threshold import NoisyMax
 
 FRACTIONS = (1 / 2, 5 / 8, 3 / 4, 7 / 8)
@@ -33,14 +34,14 @@ class LowerClip:
     threshold: NoisyMax
     epsilon: float
 
-    def candidates(self, theta: Ints) -> Ints:
+    def candidates(self, theta: Int64s) -> Int64s:
         """Return int64[k, 5]: the values that are tried for each theta, from 0 upwards; some may be equal."""
         grid = np.concatenate(([0], np.asarray(self.threshold.candidates, dtype=np.int64)))
         limits = np.outer(theta, (0, *FRACTIONS))
-        found: Ints = grid[np.searchsorted(grid, limits, side="right") - 1]
+        found: Int64s = grid[np.searchsorted(grid, limits, side="right") - 1]
         return found
 
-    def scores(self, counts: Ints, theta: Ints) -> Ints:
+    def scores(self, counts: Int64s, theta: Int64s) -> Int64s:
         """Return int64[k, 5]: scores in 2^-8 units.  Not private: internal."""
         tried = self.candidates(theta)
         # A value above exactly i candidates is at most candidate i, and above all before it.
@@ -49,10 +50,10 @@ class LowerClip:
         place = np.searchsorted(grid, tried)
         below = np.where(tried > 0, np.take_along_axis(at_most, np.minimum(place, len(grid)), axis=-1), 0)
         gain = -np.log1p(-tried / theta[:, None]) * (self.threshold.log_slope * GRID)
-        scores: Ints = np.rint(gain).astype(np.int64) - (below << GRID_BITS)
+        scores: Int64s = np.rint(gain).astype(np.int64) - (below << GRID_BITS)
         return scores
 
-    def release(self, counts: Ints, theta: Ints, noise: AddressedNoise, streams: Sequence[bytes]) -> Ints:
+    def release(self, counts: Int64s, theta: Int64s, noise: AddressedNoise, streams: Sequence[bytes]) -> Int64s:
         """Return int64[k]: the released lower clip of each stream, below its theta.
 
         The noise of candidate i is the draw at index i of address ("tops/lower", stream), on the grid of the scores; equal
@@ -61,5 +62,5 @@ class LowerClip:
         labels = noise.labels("tops/lower", [address(stream) for stream in streams])
         drawn = np.abs(noise.laplace(labels, 0, len(FRACTIONS), scale=1 / self.epsilon, bits=GRID_BITS))
         best = np.argmax(self.scores(counts, theta) + drawn, axis=-1)
-        released: Ints = self.candidates(theta)[np.arange(len(theta)), best]
+        released: Int64s = self.candidates(theta)[np.arange(len(theta)), best]
         return released

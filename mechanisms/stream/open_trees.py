@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
+from susurrus.mechanisms.arrays import Int64s
+from susurrus.mechanisms.stream.addresses import AddressedNoise
 from susurrus.mechanisms.stream.block_filters import filter_blocks
 from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.leaves import flat
@@ -34,11 +35,11 @@ class TreeNoise:
 
     def __init__(self, mechanism: TopsConstants) -> None:
         self._mechanism = mechanism
-        self._known: dict[bytes, tuple[int, Ints]] = {}
+        self._known: dict[bytes, tuple[int, Int64s]] = {}
 
     def of(
         self, states: Sequence[StreamState], addresses: Sequence[bytes], trees: list[int], noise: AddressedNoise
-    ) -> Ints:
+    ) -> Int64s:
         """Return int64[streams, leaves]: the noise of the leaves of each stream's open tree, in whole value units."""
         mechanism, known = self._mechanism, self._known
         found = np.empty((len(states), mechanism.base.leaves), dtype=np.int64)
@@ -66,9 +67,9 @@ def release(
     mechanism: TopsConstants,
     states: Sequence[StreamState],
     addresses: Sequence[bytes],
-    first: Ints,
-    counts: Ints,
-    sums: Ints,
+    first: Int64s,
+    counts: Int64s,
+    sums: Int64s,
     noise: AddressedNoise,
     memory: TreeNoise,
 ) -> Releases:
@@ -96,11 +97,11 @@ def release(
 def _plain(
     mechanism: TopsConstants,
     states: Sequence[StreamState],
-    first: Ints,
-    inside: Ints,
-    counts: Ints,
-    values: Ints,
-    begins: Ints,
+    first: Int64s,
+    inside: Int64s,
+    counts: Int64s,
+    values: Int64s,
+    begins: Int64s,
 ) -> Releases:
     """Return the rows with their plain columns, and move the running sums on."""
     prefix = mechanism.prefix_variances

@@ -21,8 +21,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
-from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, Ints, address, whole
+from susurrus.mechanisms.stream.addresses import GRID_BITS, AddressedNoise, address, whole
 from susurrus.mechanisms.stream.quantile import SmoothQuantile
 from susurrus.mechanisms.stream.releases import Releases, joined
 
@@ -43,7 +44,7 @@ class PakState:
     exact: int = 0
     base: int = 0
     base_variance: float = 0.0
-    values: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    values: Int64s = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     HEAD_BYTES: ClassVar[int] = _HEAD.size + 8
     """Bytes before the held-out values."""
@@ -69,7 +70,7 @@ class PakState:
 
 def tree_noise(
     noise: AddressedNoise, stream: bytes, tree: int, first: int, last: int, levels: int, scale: float
-) -> Ints:
+) -> Int64s:
     """Return int64[last - first + 1]: summed node noise of the prefixes first..last (1-based), grid 2^-8.
 
     The prefix of i leaves is the disjoint union of one node per set bit l of i: node (i >> l) - 1 of level l.
@@ -88,7 +89,7 @@ def tree_noise(
     return total
 
 
-def set_bits(numbers: Ints) -> Ints:
+def set_bits(numbers: Int64s) -> Int64s:
     """Return how many bits are set in each number."""
     return np.bitwise_count(numbers.astype(np.uint64)).astype(np.int64)
 
@@ -133,7 +134,7 @@ class Pak:
         """Return the state of a stream never seen."""
         return PakState()
 
-    def collect(self, state: PakState, values: Ints) -> Ints:
+    def collect(self, state: PakState, values: Int64s) -> Int64s:
         """Take in values until the holdout is complete; return the rest."""
         head = values[: max(0, self.holdout - state.position)]
         if len(head):
@@ -154,7 +155,7 @@ class Pak:
         block = np.array([0]), np.array([self.holdout - 1])
         return _rows(*block, np.array([0, state.base]), (variance, variance), theta)
 
-    def advance(self, state: PakState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
+    def advance(self, state: PakState, values: Int64s, noise: AddressedNoise, stream: bytes) -> Releases:
         """Take in values after theta; return the running sum after each, which does not depend on the batches."""
         clipped = np.clip(values, 0, state.theta)
         scale = state.theta * self.levels / self.epsilon
@@ -184,7 +185,7 @@ class Pak:
         return joined(parts)
 
 
-def _rows(first: Ints, last: Ints, running: Ints, variances: Sequence[_Floating], theta: int) -> Releases:
+def _rows(first: Int64s, last: Int64s, running: Int64s, variances: Sequence[_Floating], theta: int) -> Releases:
     """Return n rows from int64[n + 1] running sums: before the rows, and after each.
 
     variances: float64[n] each, of the noise in a row's step and in its running sum, unit theta^2.

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import binom
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.stream.addresses import Floats
 from susurrus.mechanisms.stream.pak import Pak
 from susurrus.mechanisms.stream.quantile import SmoothQuantile, exact_smoothness, textbook_smoothness
 

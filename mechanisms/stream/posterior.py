@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.kalman import Models, mixture_weights
-from susurrus.mechanisms.stream.addresses import Floats
 
 WHITE_STEPS = 9
 DRIFT_STEPS = 9

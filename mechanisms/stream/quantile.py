@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints, address
+from susurrus.mechanisms.stream.addresses import AddressedNoise, address
 
 
 def unit_laplace(words: npt.NDArray[np.uint64]) -> float:
@@ -43,7 +44,7 @@ def quantile_rank(holdout: int, tail: float) -> int:
     return min(math.ceil((1 - tail) * holdout) + 1, holdout)
 
 
-def smooth_sensitivity(values: Ints, rank: int, smoothness: float, bound: int) -> float:
+def smooth_sensitivity(values: Int64s, rank: int, smoothness: float, bound: int) -> float:
     """Return the smooth sensitivity of the rank-th order statistic, in O(m log m).
 
     For every lower end i the best upper end j*(i) does not decrease with i, so the pairs are searched by halving: the
@@ -181,7 +182,7 @@ class SmoothQuantile:
         """1 / (1 - (e^b - 1) Q / a)."""
         return 1 / (1 - math.expm1(self.smoothness) * self.offset / self.scale_divisor)
 
-    def tau(self, values: Ints, noise: AddressedNoise, stream: bytes) -> float:
+    def tau(self, values: Int64s, noise: AddressedNoise, stream: bytes) -> float:
         """Return tau from the held-out values int64[m].  The single draw is at address ("pak/threshold", stream).
 
         The scale depends on the data, so a draw on a coarse grid would show the scale in its digits: the unit draw is a
@@ -198,7 +199,7 @@ class SmoothQuantile:
         unit = unit_laplace(noise.bits(labels, 0, 0)[0, 0])
         return quantile + self.kappa * spread / self.scale_divisor * (unit + self.offset)
 
-    def release(self, values: Ints, noise: AddressedNoise, streams: Sequence[bytes]) -> Ints:
+    def release(self, values: Int64s, noise: AddressedNoise, streams: Sequence[bytes]) -> Int64s:
         """Return int64[k] thetas for int64[k, m] values."""
         taus = [self.tau(row, noise, stream) for row, stream in zip(values, streams, strict=True)]
         return np.clip(np.rint(self.inflation * np.array(taus)), 1, self.bound).astype(np.int64)

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.stream.addresses import Floats, Ints
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.stream.allocation import Allocation, block_layer, block_noise, block_values
 from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.hierarchy import Hierarchy
@@ -32,11 +32,11 @@ class ReleasedStream:
     """
 
     epsilon: float
-    leaf_sums: Ints
+    leaf_sums: Int64s
     trees: Sequence[Hierarchy]
-    theta: Ints
-    lower: Ints
-    jumps: Ints
+    theta: Int64s
+    lower: Int64s
+    jumps: Int64s
     fit: Floats
     smoother: Smoother = Smoother.MEAN
 
@@ -45,13 +45,13 @@ class ReleasedStream:
         cls,
         mechanism: TopsConstants,
         *,
-        value: Ints,
-        layout: Ints,
-        theta: Ints,
-        lower: Ints,
+        value: Int64s,
+        layout: Int64s,
+        theta: Int64s,
+        lower: Int64s,
         fit: Floats,
-        jump_first: Ints,
-        jump_last: Ints,
+        jump_first: Int64s,
+        jump_last: Int64s,
     ) -> Self:
         """Return the stream of all its rows from the first on: columns of ``Releases``, int64[n] and float64[n]."""
         base, blocks = mechanism.base, ~np.isnan(fit)
@@ -79,7 +79,7 @@ class ReleasedStream:
             self.smoother, self.leaf * float(self.theta[0] + self.lower[0]) / 2, self.leaf_sums, memory=memory
         )
 
-    def plain(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
+    def plain(self, first: Int64s, last: Int64s) -> tuple[Floats, Floats]:
         """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid."""
         prefix = np.concatenate(([0.0], np.cumsum(self.leaf_sums, dtype=np.float64)))
         n = len(self.leaf_sums)
@@ -108,7 +108,7 @@ class ReleasedStream:
 
     # --- filtered ---------------------------------------------------------------------------------------------------
 
-    def filtered(self, first: Ints, last: Ints) -> tuple[Floats, Floats]:
+    def filtered(self, first: Int64s, last: Int64s) -> tuple[Floats, Floats]:
         """Return estimates and standard errors float64[q] of the sums over positions [first, last), value grid.
 
         An answer uses the blocks up to the one its range ends in, and at most b + 1 trees: about a range limit of values
@@ -140,7 +140,7 @@ class ReleasedStream:
         errors = widened(np.sqrt(variance) * unit, self._worst_fit(first, last))
         return estimate * unit + float(self.lower[0]) * (last - first), errors
 
-    def fits(self, first: Ints, last: Ints) -> npt.NDArray[np.bool_]:
+    def fits(self, first: Int64s, last: Int64s) -> npt.NDArray[np.bool_]:
         """Return bool[q]: whether the filter's models fit in all blocks of each range [first, last).
 
         Where they do not, the filtered standard errors have been widened, and still rest on a model that is wrong.  Blocks
@@ -148,7 +148,7 @@ class ReleasedStream:
         """
         return self._worst_fit(np.asarray(first), np.asarray(last)) <= FIT_LIMIT
 
-    def _worst_fit(self, first: Ints, last: Ints) -> Floats:
+    def _worst_fit(self, first: Int64s, last: Int64s) -> Floats:
         size, most, per_tree = block_values(self.trees[0]), len(self.fit), block_noise(self.trees[0]).blocks
         begin = np.minimum(first // size, most - 1)
         end = np.clip(-(-last // size), begin + 1, most)
@@ -180,7 +180,7 @@ class ReleasedStream:
         return Allocation(self.trees[0], self.epsilon)
 
     def _from(
-        self, start_tree: int, jumped: tuple[tuple[int, int], ...], first: Ints, last: Ints, known: Ints
+        self, start_tree: int, jumped: tuple[tuple[int, int], ...], first: Int64s, last: Int64s, known: Int64s
     ) -> tuple[Floats, Floats]:
         hierarchy = self.trees[0]
         size, per_tree = block_values(hierarchy), block_noise(hierarchy).blocks

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import Floats, Ints
+from susurrus.mechanisms.arrays import Floats, Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,20 @@ class Releases:
     theta; truncated, truncated_error: float64[n], the sum that theta has cut off, estimated from it.
     """
 
-    first: Ints
-    last: Ints
-    value: Ints
+    first: Int64s
+    last: Int64s
+    value: Int64s
     value_error: Floats
-    sum: Ints
+    sum: Int64s
     sum_error: Floats
-    layout: Ints
-    theta: Ints
-    lower: Ints
+    layout: Int64s
+    theta: Int64s
+    lower: Int64s
     filtered_sum: Floats
     filtered_sum_error: Floats
     fit: Floats
-    jump_first: Ints
-    jump_last: Ints
+    jump_first: Int64s
+    jump_last: Int64s
     clipped: Floats
     clipped_error: Floats
     truncated: Floats
@@ -54,7 +54,7 @@ class Releases:
         """Return the columns that ``ReleasedStream.of`` takes."""
         return {name: getattr(self, name) for name in _FOR_RANGES}
 
-    def taken(self, places: Ints) -> "Releases":
+    def taken(self, places: Int64s) -> "Releases":
         """Return the rows at these places."""
         return Releases(*(column[places] for column in _COLUMNS(self)))
 
@@ -72,6 +72,6 @@ def joined(parts: Sequence[Releases]) -> Releases:
 
 def _nothing() -> Releases:
     kinds: dict[str, Any] = {
-        name: np.int64 if kind is Ints else np.float64 for name, kind in Releases.__annotations__.items()
+        name: np.int64 if kind is Int64s else np.float64 for name, kind in Releases.__annotations__.items()
     }
     return Releases(**{name: np.zeros(0, kind) for name, kind in kinds.items()})

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import Floats, Ints
+from susurrus.mechanisms.arrays import Floats, Int64s
 
 WEIGHT = 0.6
 """The exponential smoother's weight of the newest leaf, as in the authors' program."""
@@ -26,7 +26,7 @@ class Smoother(StrEnum):
     EXPONENTIAL = "exponential"
 
 
-def guesses(smoother: Smoother, first: float, released: Ints | Floats, *, memory: int) -> Floats:
+def guesses(smoother: Smoother, first: float, released: Int64s | Floats, *, memory: int) -> Floats:
     """Return float64[n + 1]: the guess before each of n released leaf sums, and the one after the last.
 
     first: the first guess.  memory: how many released leaves the moving average and the median use.

@@ -6,9 +6,9 @@ from typing import Self
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.kalman import BlockBank, Models
-from susurrus.mechanisms.stream.addresses import Floats, Ints
 from susurrus.mechanisms.stream.growth import Followed
 
 STATE_VERSION = 3
@@ -71,9 +71,9 @@ class StreamState:
     fit: float = 1.0
     followed: Followed = field(default_factory=Followed)
     held: bytes = b""
-    ranks: Ints = field(default_factory=lambda: _NO_INTS)
-    counts: Ints = field(default_factory=lambda: _NO_INTS)
-    open_leaves: Ints = field(default_factory=lambda: _NO_INTS)
+    ranks: Int64s = field(default_factory=lambda: _NO_INTS)
+    counts: Int64s = field(default_factory=lambda: _NO_INTS)
+    open_leaves: Int64s = field(default_factory=lambda: _NO_INTS)
     open_blocks: Floats = field(default_factory=lambda: _NO_FLOATS)
     evidence: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     before: BlockBank | None = None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
+from susurrus.mechanisms.arrays import Int64s
+from susurrus.mechanisms.stream.addresses import AddressedNoise
 from susurrus.mechanisms.stream.leaves import closed, flat
 from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.pak import Pak, PakState
@@ -35,10 +36,10 @@ class StreamStep:
     """
 
     releases: Releases
-    rows: Ints
-    events: Ints
-    touched: Ints
-    changed: Ints
+    rows: Int64s
+    events: Int64s
+    touched: Int64s
+    changed: Int64s
 
 
 @dataclass
@@ -51,7 +52,7 @@ class TopsTable:
 
     mechanism: Tops
     addresses: list[bytes] = field(default_factory=list)
-    hot: Ints = field(default_factory=lambda: np.zeros((0, _COLUMNS), dtype=np.int64))
+    hot: Int64s = field(default_factory=lambda: np.zeros((0, _COLUMNS), dtype=np.int64))
     held: list[bytes] = field(default_factory=list)
     """For each row the ranks that a stream without a state has collected (`StreamState.held`)."""
     states: dict[int, StreamState] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class TopsTable:
             self.hot[row] = _HOT.unpack(hot)
         return row
 
-    def pack_hot(self, rows: Ints) -> list[bytes]:
+    def pack_hot(self, rows: Int64s) -> list[bytes]:
         """Return the bytes of the fast-changing part, one per row."""
         data = self.hot[rows].astype("<i8").tobytes()
         return [data[begin : begin + _HOT.size] for begin in range(0, len(data), _HOT.size)]
@@ -88,7 +89,7 @@ class TopsTable:
             return self._state(row).pack()
         return pack_held(position, self.held[row])
 
-    def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> StreamStep:
+    def step(self, rows: Int64s, values: Int64s, noise: AddressedNoise) -> StreamStep:
         """Take in values int64[n] of streams int64[n], in order."""
         touched, begins, counts, order = _grouped(rows, len(self.addresses))
         ordered, ends = values[order], begins + counts
@@ -112,8 +113,8 @@ class TopsTable:
         return StreamStep(releases, owners, order[places - 1], touched, changed)
 
     def _pass(
-        self, rows: Ints, begins: Ints, ends: Ints, at: Ints, ordered: Ints, noise: AddressedNoise
-    ) -> tuple[Releases, Ints, Ints]:
+        self, rows: Int64s, begins: Int64s, ends: Int64s, at: Int64s, ordered: Int64s, noise: AddressedNoise
+    ) -> tuple[Releases, Int64s, Int64s]:
         """Take values of distinct streams up to the ends of their open trees; ``begins[at]`` moves behind them.
 
         Return the releases, their rows in the table, and the places behind the values that completed them.
@@ -154,7 +155,7 @@ class TopsTable:
             self.hot[row, _THETA:] = state.theta, state.lower, state.partial, state.clipped
         return released, np.repeat(its, number), where[leaves.ends - 1] + 1
 
-    def _collect(self, rows: Ints, begins: Ints, ends: Ints, ordered: Ints, noise: AddressedNoise) -> Ints:
+    def _collect(self, rows: Int64s, begins: Int64s, ends: Int64s, ordered: Int64s, noise: AddressedNoise) -> Int64s:
         """Take the values of holdouts; return where the values behind them begin.  Complete holdouts release theta."""
         mechanism = self.mechanism
         heads = np.minimum(ends - begins, mechanism.holdout - self.hot[rows, 0])
@@ -172,7 +173,7 @@ class TopsTable:
             states = [self._state(row) for row in opening]
             mechanism.open(states, noise, [self.addresses[row] for row in opening])
             self.hot[opening, _THETA:] = [(s.theta, s.lower, s.partial, s.clipped) for s in states]
-        behind: Ints = begins + heads
+        behind: Int64s = begins + heads
         return behind
 
     def _state(self, row: int) -> StreamState:
@@ -198,7 +199,7 @@ class PakTable:
         self.addresses.append(address)
         return len(self.states) - 1
 
-    def pack_hot(self, rows: Ints) -> list[bytes]:
+    def pack_hot(self, rows: Int64s) -> list[bytes]:
         """Return the bytes of everything but the held-out values."""
         return [self.states[row].pack()[: PakState.HEAD_BYTES] for row in rows.tolist()]
 
@@ -206,7 +207,7 @@ class PakTable:
         """Return the bytes of the held-out values."""
         return self.states[row].pack()[PakState.HEAD_BYTES :]
 
-    def step(self, rows: Ints, values: Ints, noise: AddressedNoise) -> StreamStep:
+    def step(self, rows: Int64s, values: Int64s, noise: AddressedNoise) -> StreamStep:
         """Does what ``TopsTable.step`` does."""
         touched, starts, counts, order = _grouped(rows, len(self.states))
         ordered = values[order]
@@ -234,7 +235,7 @@ class PakTable:
 Table = TopsTable | PakTable
 
 
-def _grouped(rows: Ints, count: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _grouped(rows: Int64s, count: int) -> tuple[Int64s, Int64s, Int64s, Int64s]:
     """Return (distinct rows, where each one's values start, how many it has, int64[n] that orders values by row).
 
     count: rows of the table.

@@ -22,8 +22,9 @@ from typing import Self
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, Ints, address
+from susurrus.mechanisms.stream.addresses import GRID, GRID_BITS, AddressedNoise, address
 
 LOG_COST = 42.0
 """The logarithmic cost is the paper's slope times this many grid units.  Chosen on synthetic series (`benchmarks/series.py`)."""
@@ -108,24 +109,24 @@ class NoisyMax:
             log_slope=log_slope,
         )
 
-    def ranks(self, values: Ints) -> Ints:
+    def ranks(self, values: Int64s) -> Int64s:
         """Return int64[n]: how many candidates lie below each value.  Nothing else is kept of a value."""
         clamped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
         return np.searchsorted(np.asarray(self.candidates, dtype=np.int64), clamped, side="left").astype(np.int64)
 
-    def count(self, values: Ints) -> Ints:
+    def count(self, values: Int64s) -> Int64s:
         """Return int64[len(candidates) + 1]: how many values lie above exactly i candidates.  Adds up over batches."""
         return np.bincount(self.ranks(values), minlength=len(self.candidates) + 1).astype(np.int64)
 
-    def scores(self, counts: Ints) -> Ints:
+    def scores(self, counts: Int64s) -> Int64s:
         """Return int64[..., len(candidates)]: scores in 2^-8 units from ``count``.  Not private: internal."""
         above = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1][..., 1:]
         thetas = np.asarray(self.candidates, dtype=np.float64)
         cost = np.rint((thetas * self.slope + np.log(thetas) * self.log_slope) * GRID).astype(np.int64)
-        scores: Ints = -(above << GRID_BITS) - cost
+        scores: Int64s = -(above << GRID_BITS) - cost
         return scores
 
-    def release(self, counts: Ints, noise: AddressedNoise, streams: Sequence[bytes]) -> Ints:
+    def release(self, counts: Int64s, noise: AddressedNoise, streams: Sequence[bytes]) -> Int64s:
         """Return int64[k]: the released theta of each stream, from int64[k, candidates + 1] counts.
 
         The noise of candidate i is the draw at index i of address ("tops/threshold", stream).  Noise is on the grid of
@@ -136,5 +137,5 @@ class NoisyMax:
         if self.one_sided:
             drawn = np.abs(drawn)  # |Laplace(s)| is exponential with mean s
         best = np.argmax(self.scores(counts) + drawn, axis=-1)
-        released: Ints = np.asarray(self.candidates, dtype=np.int64)[best]
+        released: Int64s = np.asarray(self.candidates, dtype=np.int64)[best]
         return released

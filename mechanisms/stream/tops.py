@@ -23,9 +23,10 @@ from typing import Self
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.kalman import BlockBank
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Floats, Ints
+from susurrus.mechanisms.stream.addresses import AddressedNoise
 from susurrus.mechanisms.stream.allocation import Allocation
 from susurrus.mechanisms.stream.block_filters import open_tree
 from susurrus.mechanisms.stream.growth import Growth
@@ -137,7 +138,7 @@ class Tops:
             state.filter = open_tree(self, state).current()
         return state
 
-    def histogram(self, state: StreamState) -> Ints:
+    def histogram(self, state: StreamState) -> Int64s:
         """Return the ``NoisyMax.count`` of the collected values, int64[candidates + 1]."""
         result = np.zeros(len(self.threshold.candidates) + 1, dtype=np.int64)
         result[state.ranks] = state.counts

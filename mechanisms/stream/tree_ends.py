@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.kalman import BlockBank, mixture_weights
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
+from susurrus.mechanisms.stream.addresses import AddressedNoise
 from susurrus.mechanisms.stream.constants import TopsConstants
 from susurrus.mechanisms.stream.growth import Seen, count_noise, truncation
 from susurrus.mechanisms.stream.releases import Releases
@@ -22,8 +23,8 @@ def close(
     mechanism: TopsConstants,
     states: Sequence[StreamState],
     addresses: Sequence[bytes],
-    trees: Ints,
-    last: Ints,
+    trees: Int64s,
+    last: Int64s,
     released: Releases,
     noise: AddressedNoise,
 ) -> None:

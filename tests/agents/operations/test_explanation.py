@@ -13,7 +13,7 @@ from susurrus.agents.finding import Finding
 from susurrus.agents.operations.explanation import explain, facts_of
 from susurrus.agents.operations.status import PartitionStatus, PipelineStatus
 from susurrus.agents.pipelines import KINDS, pipeline_of, settings_from
-from susurrus.agents.runtime.facts import Count, Facts, NewestRelease, added, percent, total_of
+from susurrus.agents.runtime.facts import Facts, NewestRelease, PartitionTotal, added, percent, total_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics.ledger import Start
 
@@ -147,15 +147,15 @@ def test_what_a_partition_does_not_say_is_never_taken_for_nothing(counters: list
             assert name not in totals
             assert str(Facts(now=0, totals={"s": totals}).total("s", name)) == "?"
         else:
-            assert totals[name] == Count(sum(says), len(says) < len(counters))
+            assert totals[name] == PartitionTotal(sum(says), len(says) < len(counters))
             assert str(totals[name]).endswith("+?") == (len(says) < len(counters))
 
 
 def test_a_sum_is_as_well_known_as_its_parts() -> None:
-    assert total_of([Count(1), Count(2)]) == Count(3)
-    assert total_of([Count(1), Count()]) == Count(1, partial=True)
-    assert total_of([Count(1, partial=True), Count(2)]) == Count(3, partial=True)
-    assert total_of([Count(), Count()]) == Count()
+    assert total_of([PartitionTotal(1), PartitionTotal(2)]) == PartitionTotal(3)
+    assert total_of([PartitionTotal(1), PartitionTotal()]) == PartitionTotal(1, partial=True)
+    assert total_of([PartitionTotal(1, partial=True), PartitionTotal(2)]) == PartitionTotal(3, partial=True)
+    assert total_of([PartitionTotal(), PartitionTotal()]) == PartitionTotal()
 
 
 @given(st.lists(st.integers(0, 1000), min_size=6, max_size=6))
@@ -167,7 +167,7 @@ def test_shares_of_a_histogram_add_up_to_what_was_read(numbers: list[int]) -> No
         "bound": {"kept": kept, "capped": capped},
     }
     facts = facts_of(pipeline, status_of(pipeline, counters), now=NOW)
-    assert waiting_count(pipeline, facts) == Count(7)
+    assert waiting_count(pipeline, facts) == PartitionTotal(7)
     rows = outcomes_json(pipeline, facts)["outcomes"]
     assert [row["number"] for row in rows] == [sum(numbers) + 7, kept, over + capped, late, filtered, dead, 7]
     assert sum(row["share"] for row in rows[1:]) == pytest.approx(1.0)

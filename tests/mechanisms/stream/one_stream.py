@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from susurrus.mechanisms.stream.addresses import AddressedNoise, Ints
+from susurrus.mechanisms.arrays import Int64s
+from susurrus.mechanisms.stream.addresses import AddressedNoise
 from susurrus.mechanisms.stream.leaves import closed
 from susurrus.mechanisms.stream.open_trees import TreeNoise, release
 from susurrus.mechanisms.stream.releases import Releases, joined
@@ -10,7 +11,7 @@ from susurrus.mechanisms.stream.stream_state import UNCOUNTED, StreamState
 from susurrus.mechanisms.stream.tops import Tops
 
 
-def collect(mechanism: Tops, state: StreamState, values: Ints) -> Ints:
+def collect(mechanism: Tops, state: StreamState, values: Int64s) -> Int64s:
     """Take in values until the holdout is complete; return the rest, int64[<= n]."""
     head = values[: max(0, mechanism.holdout - state.position)]
     if len(head):
@@ -19,7 +20,7 @@ def collect(mechanism: Tops, state: StreamState, values: Ints) -> Ints:
     return values[len(head) :]
 
 
-def advance(mechanism: Tops, state: StreamState, values: Ints, noise: AddressedNoise, stream: bytes) -> Releases:
+def advance(mechanism: Tops, state: StreamState, values: Int64s, noise: AddressedNoise, stream: bytes) -> Releases:
     """Take in values after theta; return the leaves that they complete, which do not depend on the batches."""
     memory, parts, base = TreeNoise(mechanism), [], mechanism.base
     while len(values):
@@ -43,7 +44,7 @@ def advance(mechanism: Tops, state: StreamState, values: Ints, noise: AddressedN
     return joined(parts)
 
 
-def whole(mechanism: Tops, values: Ints, noise: AddressedNoise, stream: bytes) -> tuple[StreamState, Releases]:
+def whole(mechanism: Tops, values: Int64s, noise: AddressedNoise, stream: bytes) -> tuple[StreamState, Releases]:
     """Take in a stream from its first value on, behind its holdout; return its state and all that it releases."""
     state = StreamState()
     rest = collect(mechanism, state, values)
