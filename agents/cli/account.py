@@ -7,9 +7,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from susurrus.agents.display.drawing import GREY
 from susurrus.agents.operations.account import Account
 from susurrus.agents.operations.charged import RECENT, PipelineAccount
-from susurrus.agents.operations.drawing import GREY
 from susurrus.agents.types.durations import format_duration
 from susurrus.topics.wire.timestamps import format_time
 

@@ -14,9 +14,9 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.display.panels import framed
 from susurrus.agents.finding import sentences
 from susurrus.agents.kafka import profiles
-from susurrus.agents.operations.panels import framed
 from susurrus.agents.pipelines import json_schema, pipeline_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError

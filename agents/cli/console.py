@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from susurrus.agents import logs
 from susurrus.agents.cli.helps import readable
-from susurrus.agents.operations.panels import framed
+from susurrus.agents.display.panels import framed
 from susurrus.agents.runtime.ending import DISK_UNUSABLE, MISCONFIGURED
 from susurrus.mechanisms.errors import StoreUnusable, SusurrusError
 

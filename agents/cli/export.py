@@ -1,8 +1,8 @@
 """Released results as files: JSON lines, CSV that spreadsheets can open (csv_rows.py), Parquet with pyarrow where it is installed.
 
 Of a histogram, one row per key at the newest complete trigger (`Release.exported`). ``key`` is canonical JSON, which is lossless;
-the fields it is made of follow under their own names. Of the other kinds, one row per published row (watching/stream.py,
-watching/local.py). Every estimate is followed by its standard error, and by its direct estimate and that one's standard error where
+the fields it is made of follow under their own names. Of the other kinds, one row per published row (view.py of the kind).
+Every estimate is followed by its standard error, and by its direct estimate and that one's standard error where
 rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
 
@@ -12,17 +12,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from susurrus.agents.cli.csv_rows import csv_rows
+from susurrus.agents.display.view import Record
 from susurrus.agents.frames import arrow_array
 from susurrus.mechanisms.errors import SusurrusError
 from susurrus.topics.wire.timestamps import parse_time
 
 Format = Literal["parquet", "csv", "jsonl"]
-
-Record = dict[str, Any]
-"""A flat record: names of columns to numbers, texts or None."""
 
 
 def export(rows: list[Record], form: Format, output: Path, *, instants: Sequence[str] = ()) -> int:

@@ -7,8 +7,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from susurrus.agents.cli.console import message_and_commands
+from susurrus.agents.display.panels import framed
 from susurrus.agents.finding import Finding
-from susurrus.agents.operations.panels import framed
 
 
 def notice(finding: Finding, title: str | Text, style: str) -> Iterator[Panel | Text]:

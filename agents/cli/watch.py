@@ -13,10 +13,10 @@ from rich.text import Text
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.export import export as write
 from susurrus.agents.cli.given import settings_of
-from susurrus.agents.cli.watching.view import View
-from susurrus.agents.cli.watching.views import check_options, view_of
+from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.operations.pulse import Pulse
+from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
@@ -53,11 +53,11 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-
-    check_options(settings, window=start, stream=stream, column=column)
+    wanted = Wanted(window=start, stream=stream, column=column, all_rows=export is not None)
+    opened = pipeline_of(settings).view(wanted)
     with err().status("asking Kafka"):  # shows in a terminal only
         reach(settings)
-    with view_of(settings, window=start, stream=stream, column=column, all_rows=export is not None) as view:
+    with opened() as view:
         if export is not None and output is not None:
             _newest(view)
             rows = write(view.records(), export, output, instants=view.instants)

@@ -1,7 +1,7 @@
 """The dashboard: one live page for anyone who may read the released data. docs/dashboard.md describes it.
 
     histogram, progress ─────────┐
-    private-stream               ├──▶ feed.py ──▶ boards (histogram, stream, local) ──▶ server.py ──▶ page/
+    private-stream               ├──▶ feed.py ──▶ board.py of the kind ──▶ server.py ──▶ page/
     estimate                     │                        ▲
     charges ─────────────────────┴──▶ budget.py ──────────┘
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.dashboard.board import Board, Query
+from susurrus.agents.dashboard.budget import BudgetFeed
+from susurrus.agents.display.board import Board, Query
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
@@ -34,8 +35,9 @@ def milliseconds() -> int:
 class Feed:
     """Reads for one board until it is closed. Thread-safe."""
 
-    def __init__(self, settings: Settings, board: Board) -> None:
-        self.settings, self._board = settings, board
+    def __init__(self, settings: Settings, board: Board, budget: BudgetFeed | None = None) -> None:
+        """budget: where windows are charged."""
+        self.settings, self._board, self._budget = settings, board, budget
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._version = 0
@@ -59,12 +61,14 @@ class Feed:
 
     def state(self) -> dict[str, Any]:
         """What the page needs at every refresh."""
+        now = milliseconds()
         with self._lock:
             return {
                 "version": self._version,
                 "caught_up": self._caught_up,
                 "trouble": self._trouble,
-                **self._board.state(milliseconds()),
+                **self._board.state(now),
+                "budget": None if self._budget is None else self._budget.state(now),
             }
 
     def answer(self, question: str, query: Query) -> Mapping[str, Any]:
@@ -91,11 +95,16 @@ class Feed:
 
     def _follow(self, clients: Clients) -> None:
         self._board.open(clients)
+        if self._budget is not None:
+            self._budget.open(clients, self._board.opened)
         while not self._stop.is_set():
             news = self._board.poll(_POLL_SECONDS)
+            charges = [] if self._budget is None else self._budget.poll()
             with self._lock:
                 changed = bool(news) and self._board.take(news)
-                first = self._board.caught_up and not news and not self._caught_up
+                if self._budget is not None:
+                    changed = self._budget.take(charges) or changed
+                first = self._board.caught_up and not news and not charges and not self._caught_up
                 if changed or first:
                     self._version += 1
                     self._caught_up = self._caught_up or first

@@ -24,8 +24,8 @@ from aiohttp import web
 
 from susurrus.agents.connections import Connections
 from susurrus.agents.dashboard.assets import NO_PLOTLY, PLOTLY, Asset, own_assets, plotly_asset
-from susurrus.agents.dashboard.board import BadQuestion
 from susurrus.agents.dashboard.feed import Feed
+from susurrus.agents.display.board import BadQuestion
 from susurrus.agents.logs import SILENT, describe
 from susurrus.mechanisms.errors import ConfigurationError
 

@@ -15,12 +15,12 @@ from rich.text import Text
 from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
 from susurrus.agents.demo.weblog import DAY, NEXT_DAY, WebLog
+from susurrus.agents.display.drawing import GREY, Z95
 from susurrus.agents.frames import key_text
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
-from susurrus.agents.operations.drawing import GREY, Z95
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.mechanisms.histogram.bounding import UserKeys
 from susurrus.mechanisms.histogram.registry import build_strategy

@@ -16,9 +16,9 @@ from rich.console import Group
 
 from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
+from susurrus.agents.display.drawing import Z95, number
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.operations.drawing import Z95, number
 from susurrus.mechanisms.arrays import Floats
 from susurrus.topics import estimate as estimate_codec
 from susurrus.topics.histogram import Measured

@@ -7,8 +7,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.operations.drawing import GREY, NARROW, bar, margin, number, upper
-from susurrus.agents.operations.panels import framed
+from susurrus.agents.display.drawing import GREY, NARROW, bar, margin, number, upper
+from susurrus.agents.display.panels import framed
 from susurrus.topics.histogram import Measured
 
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.meter import Series
 from susurrus.agents.demo.picture import findings, promise
-from susurrus.agents.operations.chart import Chart, room
-from susurrus.agents.operations.drawing import Z95
+from susurrus.agents.display.chart import Chart, room
+from susurrus.agents.display.drawing import Z95
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of, promise_of
 from susurrus.agents.stream.reader import released_stream
 from susurrus.agents.stream.sections import StreamSection

@@ -4,23 +4,27 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config import warnings
 from susurrus.agents.config.input import ComputedKey
+from susurrus.agents.display.board import Board
+from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.expressions.computation import expression_names, paths_of
 from susurrus.agents.finding import Finding
+from susurrus.agents.histogram.board import HistogramBoard
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH, HistogramBeginning
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram.view import HistogramView
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import settings_of
 from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
@@ -234,6 +238,15 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         """Checks the raw topic as well: does it stamp its records as the clock expects?"""
         own = super().check_topics(admin)  # first, for it says where the raw topic is missing
         return [*_raw_topic(self.settings, admin), *own]
+
+    def view(self, wanted: Wanted) -> Callable[[], View]:
+        """view.py."""
+        wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], "window")
+        return partial(HistogramView, self.settings, window=wanted.window, column=wanted.column)
+
+    def board(self, *, windows: int, curve_bytes: int) -> Board:
+        """board.py."""
+        return HistogramBoard(self.settings, self.guarantee(), keep=windows, curve_bytes=curve_bytes)
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """Every complete release."""

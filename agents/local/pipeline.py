@@ -3,14 +3,19 @@
 client ──▶ reports ──collect──▶ report-totals ──server──▶ threshold, estimate        threshold ──▶ client
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from susurrus.agents.config import warnings
+from susurrus.agents.display.board import Board
+from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
+from susurrus.agents.local.board import EstimatesBoard
 from susurrus.agents.local.expected_errors import expected_errors
 from susurrus.agents.local.explanation import findings
 from susurrus.agents.local.releases import local_releases
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.local.view import COLUMNS, LocalView
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
@@ -76,6 +81,15 @@ class LocalPipeline(Pipeline[LocalSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def view(self, wanted: Wanted) -> Callable[[], View]:
+        """view.py."""
+        wanted.check(self.settings.kind, COLUMNS)
+        return partial(LocalView, self.settings, column=wanted.column)
+
+    def board(self, *, windows: int, curve_bytes: int) -> Board:
+        """board.py."""
+        return EstimatesBoard(self.settings, self.guarantee())
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """The estimates of all intervals."""

@@ -5,7 +5,7 @@ a Pipeline and never which kind it is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.display.board import Board
+from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
@@ -216,6 +218,24 @@ class Pipeline(ABC, Generic[S]):
     def check_topics(self, admin: AdminClient) -> list[Finding]:
         """What was found of each topic."""
         return check_topics(self.settings, admin)
+
+    def view(self, wanted: Wanted) -> Callable[[], View]:
+        """What `susurrus watch` shows, as soon as it is called. The call raises ConfigurationError where a topic is missing.
+
+        Raises ConfigurationError for options that the kind does not have, and where it has no view.
+        """
+        raise ConfigurationError(
+            f'pipeline.kind="{self.settings.kind}": watch does not know this kind; read the topics of the pipeline instead'
+        )
+
+    def board(self, *, windows: int, curve_bytes: int) -> Board:
+        """What a dashboard shows. windows: how many of the newest are kept. curve_bytes: the most memory of their curves.
+
+        Raises ConfigurationError as `guarantee`, and where the kind has no board.
+        """
+        raise ConfigurationError(
+            f'pipeline.kind="{self.settings.kind}": has no dashboard; read the topics of the pipeline instead'
+        )
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """What is published, release by release: agents/releases/. window, final: as `releases` there.

@@ -1,19 +1,24 @@
 """The kind `stream`: private real-valued streams. One stage, from the raw values to the private stream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from susurrus.agents.config import warnings
+from susurrus.agents.display.board import Board
+from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
 from susurrus.agents.runtime.rows import ReleaseSource, Start
+from susurrus.agents.stream.board import StreamsBoard
 from susurrus.agents.stream.expected_errors import expected_errors
 from susurrus.agents.stream.explanation import findings
 from susurrus.agents.stream.mechanism import promise_of
 from susurrus.agents.stream.releases import stream_releases
 from susurrus.agents.stream.settings import StreamSettings
+from susurrus.agents.stream.view import COLUMNS, StreamView
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import receipt
 from susurrus.topics.records.fields import Path, parse_paths
@@ -83,6 +88,15 @@ class StreamPipeline(Pipeline[StreamSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def view(self, wanted: Wanted) -> Callable[[], View]:
+        """view.py."""
+        wanted.check(self.settings.kind, COLUMNS, "stream")
+        return partial(StreamView, self.settings, stream=wanted.stream, column=wanted.column, all_rows=wanted.all_rows)
+
+    def board(self, *, windows: int, curve_bytes: int) -> Board:
+        """board.py."""
+        return StreamsBoard(self.settings, self.guarantee())
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
         """The rows of all streams."""

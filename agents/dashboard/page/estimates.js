@@ -13,7 +13,7 @@ const instant = (text) => {
 };
 const written = (at) => new Date(at).toISOString().replace(/\.000Z$/, "Z");
 
-export class EstimatesBoard {
+export class Board {
   constructor(facts, place, announcer) {
     this.announcer = announcer;
     this.facts = new Facts(facts, { newest: "Newest interval", due: "Next estimate", reports: "Reports in it", theta: "Clipped at" });

@@ -11,7 +11,7 @@ import { choose, list, view } from "./view.js";
 
 const NEW_SHOWN = 12;
 
-export class HistogramBoard {
+export class Board {
   constructor(facts, place, announcer) {
     this.announcer = announcer;
     this.facts = new Facts(facts, { release: "Newest release", due: "Next release", keys: "Published keys", budget: "Budget" });

@@ -1,13 +1,9 @@
-// The page: asks for the state every two seconds, and gives it to the board of the pipeline's kind.
+// The page: asks for the state every two seconds, and gives it to the board that it names.
 
 import { now, state as asked } from "./api.js";
 import { say } from "./dom.js";
-import { EstimatesBoard } from "./estimates.js";
-import { HistogramBoard } from "./histogram.js";
-import { StreamsBoard } from "./streams.js";
 import { ago, clock, moment, powers } from "./text.js";
 
-const BOARDS = { histogram: HistogramBoard, stream: StreamsBoard, local: EstimatesBoard };
 const EVERY = 2000;
 const EVERY_HIDDEN = 20_000;
 const at = (id) => document.getElementById(id);
@@ -21,7 +17,7 @@ async function refresh() {
     lost = null;
     if (found !== null) {
       state = found;
-      show();
+      await show();
     }
   } catch {
     lost ??= Date.now();
@@ -30,7 +26,7 @@ async function refresh() {
   setTimeout(refresh, document.hidden ? EVERY_HIDDEN : EVERY);
 }
 
-function show() {
+async function show() {
   document.title = `${state.pipeline} · Susurrus`;
   say(at("pipeline"), state.pipeline);
   say(at("guarantee"), powers(state.guarantee));
@@ -40,7 +36,7 @@ function show() {
     `This page reads ${state.topic} and what is published beside it. It shows no raw record, no exact figure and no user, so whoever ` +
       "may read the results may see it. Error bars are 95 % intervals. They cover the noise, and not what caps and clamps leave out.",
   );
-  board ??= new BOARDS[state.kind](at("facts"), at("board"), at("announcer"));
+  board ??= new (await import(`./${state.page}.js`)).Board(at("facts"), at("board"), at("announcer"));
   board.show(state);
 }
 

@@ -9,7 +9,7 @@ import { choose, view } from "./view.js";
 
 const whole = (text) => (/^\s*\d+\s*$/.test(text) ? Number(text) : NaN);
 
-export class StreamsBoard {
+export class Board {
   constructor(facts, place, announcer) {
     this.announcer = announcer;
     this.facts = new Facts(facts, { streams: "Streams", released: "Released values", total: "Sum so far", theta: "Clipped at" });

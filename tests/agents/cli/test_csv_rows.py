@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from susurrus.agents.cli.csv_rows import csv_rows
-from susurrus.agents.cli.watching.stream import _record as stream_record
+from susurrus.agents.stream.view import _record as stream_record
 from susurrus.topics.histogram import Measured
 from susurrus.topics.private_stream import StreamRow
 from tests.agents.cli.test_export import records, write
-from tests.agents.cli.test_tables import snapshot
+from tests.agents.histogram.test_terminal_table import snapshot
 
 STARTS = "=+-@＝＋－＠"
 """The first characters of a formula, also as wide ones, which some spreadsheets take for the same."""

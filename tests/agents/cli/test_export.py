@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from susurrus.agents.cli.export import Format, Record, export
-from susurrus.agents.cli.watching.histogram import HistogramView
 from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.view import HistogramView
 from susurrus.mechanisms.errors import SusurrusError
-from tests.agents.cli.test_tables import snapshot
+from tests.agents.histogram.test_terminal_table import snapshot
 
 FOUND = snapshot({b'"/a,b\\n\\"c\\""': 12, b'"\xc3\xbc"': 3}, std_error=2.5)
 

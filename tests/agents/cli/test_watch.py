@@ -17,9 +17,8 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from susurrus.agents.cli import main as cli
-from susurrus.agents.cli.watching.view import View
-from susurrus.agents.cli.watching.views import view_of
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.display.view import View
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.agents.pipelines import settings_from
@@ -27,6 +26,7 @@ from susurrus.mechanisms.calendar import WindowStart
 from susurrus.topics import estimate, private_stream, threshold
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.timestamps import format_time, parse_time
+from tests.agents.cli.shown import view_of
 from tests.agents.released import DAY, WINDOW, publish, rows, said, settings
 from tests.stream_rows import unsaid
 from tests.waiting import PATIENCE

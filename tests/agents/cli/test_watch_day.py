@@ -13,16 +13,16 @@ from confluent_kafka import Message, Producer
 from typer.testing import CliRunner
 
 from susurrus.agents.cli import main as cli
-from susurrus.agents.cli.watching.views import view_of
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.kafka.follow import Follower
+from tests.agents.cli.shown import view_of
 from tests.agents.released import rows, said, settings
 
 KEYS, TRIGGERS = 560, 144
 ANNOUNCING = 16
 """Partitions of the release; the embedded broker has fewer, so only these have rows."""
-COUNTED = ("agents/histogram/", "agents/cli/watching/", "topics/histogram.py")
+COUNTED = ("agents/histogram/", "agents/display/", "topics/histogram.py")
 runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
 
 

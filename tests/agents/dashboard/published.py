@@ -73,7 +73,13 @@ class FakeFeed(SimpleNamespace):
     """A feed without Kafka: ``board`` answers. version: as the feed counts."""
 
     def state(self) -> dict[str, Any]:
-        return {"version": self.version, "caught_up": True, "trouble": None, **self.board.state(self.now)}
+        return {
+            "version": self.version,
+            "caught_up": True,
+            "trouble": None,
+            "budget": None,
+            **self.board.state(self.now),
+        }
 
     def answer(self, question: str, query: Mapping[str, str]) -> dict[str, Any]:
         return {"version": self.version, **self.board.answer(question, query)}

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard import feed as module
-from susurrus.agents.dashboard.board import Board, Query
 from susurrus.agents.dashboard.feed import Feed
+from susurrus.agents.display.board import Board, Query
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
 from tests.agents.dashboard.published import charge, create, dashboard, write

@@ -12,8 +12,8 @@ from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
 from susurrus.agents.dashboard import assets, server
-from susurrus.agents.dashboard.histogram import HistogramBoard
 from susurrus.agents.dashboard.server import DashboardServer
+from susurrus.agents.histogram.board import HistogramBoard
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.errors import ConfigurationError
@@ -24,7 +24,9 @@ HOSTILE = ["", "<img src=x onerror=alert(1)>", "x" * 4096, "a\u0000b\n\u202eabc"
 
 
 def board(releases: Sequence[Release] = ()) -> HistogramBoard:
-    found = HistogramBoard(HistogramSettings.of(settings(columns=[{"name": "visits"}])), keep=8, curve_bytes=1 << 20)
+    found = HistogramBoard(
+        HistogramSettings.of(settings(columns=[{"name": "visits"}])), "per user", keep=8, curve_bytes=1 << 20
+    )
     for release in releases:
         found.windows.add(release)
     return found

@@ -12,7 +12,7 @@ from susurrus.agents.demo.machinery import configured
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
-from tests.agents.cli.test_tables import snapshot
+from tests.agents.histogram.test_terminal_table import snapshot
 
 LOG = WebLog()
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.text import Text
 
-from susurrus.agents.operations.drawing import GREY
+from susurrus.agents.display.drawing import GREY
 from susurrus.mechanisms.arrays import Floats
 
 HEIGHT: Final = 14

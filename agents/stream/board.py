@@ -5,12 +5,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from susurrus.agents.dashboard.board import BadQuestion, Board, Query, whole
-from susurrus.agents.dashboard.keys import folded, identity, name_of, parts_of
-from susurrus.agents.dashboard.pieces import Answers, Pieces
+from susurrus.agents.display.board import BadQuestion, Board, Query, whole
+from susurrus.agents.display.keys import folded, identity, name_of, parts_of
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.stream.mechanism import mechanism_of
+from susurrus.agents.stream.pieces import Answers, Pieces
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import private_stream
@@ -28,7 +27,7 @@ class StreamsBoard(Board):
 
     settings: StreamSettings
 
-    def __init__(self, settings: StreamSettings) -> None:
+    def __init__(self, settings: StreamSettings, guarantee: str) -> None:
         super().__init__(settings)
         self._stream = settings.stream
         self._read = self.reader("private-stream")
@@ -37,15 +36,14 @@ class StreamsBoard(Board):
         self._pieces = 0
         self._full = False
         self._said = {
-            "kind": settings.kind,
+            "page": "streams",
             "pipeline": settings.pipeline.name,
             "topic": settings.topic("private-stream"),
-            "guarantee": " ".join(pipeline_of(settings).guarantee().split()),
+            "guarantee": " ".join(guarantee.split()),
             "strategy": _NAMES[self._stream.method],
             "why": None,
             "filtered": self._stream.method != "pak",
             "holdout": mechanism_of(self._stream).holdout,
-            "budget": None,
         }
 
     def open(self, clients: Clients) -> None:

@@ -4,11 +4,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
-from susurrus.agents.dashboard.board import BadQuestion, Board, Query, whole
+from susurrus.agents.display.board import BadQuestion, Board, Query, whole
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.local.reader import filtered_sum, range_sum
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.durations import format_duration
 from susurrus.topics import estimate as codec
 from susurrus.topics.estimate import EstimateRow
@@ -25,22 +24,21 @@ class EstimatesBoard(Board):
 
     settings: LocalSettings
 
-    def __init__(self, settings: LocalSettings) -> None:
+    def __init__(self, settings: LocalSettings, guarantee: str) -> None:
         super().__init__(settings)
         self._read = self.reader("estimate")
         self._rows: list[EstimateRow] = []
         self._starts: list[int] = []
         self._said = {
-            "kind": settings.kind,
+            "page": "estimates",
             "pipeline": settings.pipeline.name,
             "topic": settings.topic("estimate"),
-            "guarantee": pipeline_of(settings).guarantee(),
+            "guarantee": guarantee,
             "strategy": "ToPL",
             "why": None,
             "interval": settings.local.interval,
             "interval_text": format_duration(settings.local.interval),
             "filtered": True,
-            "budget": None,
         }
 
     def open(self, clients: Clients) -> None:

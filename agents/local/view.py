@@ -7,13 +7,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli.export import Record
-from susurrus.agents.cli.watching.times import clock_time, until
-from susurrus.agents.cli.watching.view import FollowedTopics, View, cells, headed, pair, scaled
+from susurrus.agents.display.chart import Chart, room
+from susurrus.agents.display.drawing import GREY, NARROW, Z95
+from susurrus.agents.display.times import clock_time, until
+from susurrus.agents.display.view import FollowedTopics, Record, View, cells, headed, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.local.settings import LocalSettings
-from susurrus.agents.operations.chart import Chart, room
-from susurrus.agents.operations.drawing import GREY, NARROW, Z95
 from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.estimate import EstimateRow, decode
 from susurrus.topics.histogram import Measured

@@ -2,20 +2,43 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from confluent_kafka import TopicPartition
 from rich.console import RenderableType
 from rich.text import Text
 
-from susurrus.agents.cli.export import Record
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.display.drawing import margin, number
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.follow import Follower
-from susurrus.agents.operations.drawing import margin, number
 from susurrus.agents.types.one_of import use_one_of
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.histogram import Measured
+
+Record = dict[str, Any]
+"""A flat record: names of columns to numbers, texts or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be shown, as the options of `susurrus watch` say. window: its start in ms. all_rows: for an export."""
+
+    window: WindowStart | None = None
+    stream: str | None = None
+    column: str | None = None
+    all_rows: bool = False
+
+    def check(self, kind: str, columns: Iterable[str], *has: str) -> None:
+        """Raises ConfigurationError for an option that the kind does not have, and for a column that there is not."""
+        for option in ("window", "stream"):
+            if getattr(self, option) is not None and option not in has:
+                raise ConfigurationError(f'--{option}: pipeline.kind="{kind}" has no {option}s; leave it out')
+        known = dict.fromkeys(columns)
+        if self.column is not None and self.column not in known:
+            raise ConfigurationError(f'--column="{self.column}": there is no such column; {use_one_of(known)}')
 
 
 class View(ABC):
@@ -112,13 +135,6 @@ class FollowedTopics:
         """Leave the brokers."""
         self._consumer.close()
         self._clients.close()
-
-
-def check_column(column: str | None, names: Iterable[str]) -> None:
-    """Raises ConfigurationError where --column names one that there is not."""
-    known = dict.fromkeys(names)
-    if column is not None and column not in known:
-        raise ConfigurationError(f'--column="{column}": there is no such column; {use_one_of(known)}')
 
 
 def pair(name: str, measured: Measured | None) -> Record:

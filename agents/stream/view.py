@@ -8,11 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.cli.export import Record
-from susurrus.agents.cli.watching.view import FollowedTopics, View, cells, headed, pair, scaled
+from susurrus.agents.display.chart import Chart, room
+from susurrus.agents.display.drawing import GREY, NARROW, Z95, key_text
+from susurrus.agents.display.view import FollowedTopics, Record, View, cells, headed, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
-from susurrus.agents.operations.chart import Chart, room
-from susurrus.agents.operations.drawing import GREY, NARROW, Z95, key_text
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.stream.tops import Tops

@@ -5,19 +5,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from susurrus.agents.dashboard.board import BadQuestion, Board, Query, exact, whole
-from susurrus.agents.dashboard.budget import BudgetFeed
-from susurrus.agents.dashboard.due import Announced, next_due
-from susurrus.agents.dashboard.keys import parts_of
-from susurrus.agents.dashboard.windows import Window, Windows
+from susurrus.agents.display.board import BadQuestion, Board, Query, exact, whole
+from susurrus.agents.display.keys import parts_of
 from susurrus.agents.histogram.assembly import AnnouncedRelease
+from susurrus.agents.histogram.due import Announced, next_due
 from susurrus.agents.histogram.estimates import Release
-from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram.windows import Window, Windows
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.charges import Charge
 from susurrus.topics.progress import Progress
 
 PAGE: Final = 25
@@ -31,18 +28,16 @@ class HistogramBoard(Board):
 
     settings: HistogramSettings
 
-    def __init__(self, settings: HistogramSettings, *, keep: int, curve_bytes: int) -> None:
+    def __init__(self, settings: HistogramSettings, guarantee: str, *, keep: int, curve_bytes: int) -> None:
         super().__init__(settings)
-        pipeline = HistogramPipeline(settings)
         self.windows = Windows(keep, curve_bytes)
         self.announced = Announced()
-        self._budget = BudgetFeed(settings, pipeline.strategy.guarantee)
         self._keep = keep
         self._about = {
-            "kind": settings.kind,
+            "page": "histogram",
             "pipeline": settings.pipeline.name,
             "topic": settings.topic("histogram"),
-            "guarantee": pipeline.guarantee(),
+            "guarantee": guarantee,
             "strategy": settings.choice.name,
             "why": settings.choice.reason,
             "fields": list(settings.input.key_names),
@@ -58,7 +53,6 @@ class HistogramBoard(Board):
         self._said = list[Progress]()
         reader = ReleaseReader(self.settings, since=self._since, heard=self._said.append)
         self._reader = self.opened.enter_context(reader)
-        self._budget.open(clients, self.opened)
 
     def _since(self, announced: list[AnnouncedRelease]) -> int | None:
         """The first trigger's time of the oldest window that is kept."""
@@ -72,20 +66,19 @@ class HistogramBoard(Board):
         """As for every board."""
         return self._reader.caught_up
 
-    def poll(self, seconds: float) -> tuple[Sequence[Release], list[Progress], list[Charge]] | None:
-        """See `Board.poll`: releases, announcements and charges."""
+    def poll(self, seconds: float) -> tuple[Sequence[Release], list[Progress]] | None:
+        """See `Board.poll`: releases and announcements."""
         releases = self._reader.poll(seconds)
         said = self._said[:]
         self._said.clear()
-        charges = self._budget.poll()
-        return (releases, said, charges) if releases or said or charges else None
+        return (releases, said) if releases or said else None
 
     def take(self, news: Any) -> bool:
         """As for every board."""
-        releases, said, charges = news
+        releases, said = news
         changed = [self.windows.add(release) for release in releases]
         changed += [self.announced.add(each) for each in said]
-        return self._budget.take(charges) or any(changed)
+        return any(changed)
 
     # ---- what the page asks ------------------------------------------------------------------------------------------
 
@@ -104,7 +97,6 @@ class HistogramBoard(Board):
                 "of": self.announced.of_partitions,
             },
             "due": next_due(self.settings, self.announced, now),
-            "budget": self._budget.state(now),
         }
 
     def _summary(self, window: Window) -> dict[str, Any]:

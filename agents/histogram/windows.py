@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.dashboard.keys import folded, identity, name_of
-from susurrus.agents.dashboard.packed import Packed
+from susurrus.agents.display.keys import folded, identity, name_of
 from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.packed import Packed
 
 KEEP: Final = 8
 CURVE_BYTES: Final = 512 << 20

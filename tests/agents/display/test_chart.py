@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from susurrus.agents.operations.chart import HEIGHT, Chart, room
+from susurrus.agents.display.chart import HEIGHT, Chart, room
 
 
 def body(chart: Chart) -> list[str]:

@@ -1,11 +1,11 @@
-"""Released histograms for a terminal, as tables of any width; agents/operations/drawing.py draws numbers and bars."""
+"""Released histograms for a terminal, as tables of any width; agents/display/drawing.py draws numbers and bars."""
 
 from rich.table import Table
 from rich.text import Text
 
+from susurrus.agents.display.drawing import GREY, NARROW, bar, margin, number, upper
 from susurrus.agents.frames import key_text
 from susurrus.agents.histogram.estimates import Release
-from susurrus.agents.operations.drawing import GREY, NARROW, bar, margin, number, upper
 
 
 def histogram_table(release: Release, *, width: int, limit: int, column: str | None = None) -> Table:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from susurrus.agents.cli.tables import histogram_table
+from susurrus.agents.display.drawing import bar, margin
 from susurrus.agents.frames import key_text, number
 from susurrus.agents.histogram.estimates import Estimates, Release
-from susurrus.agents.operations.drawing import bar, margin
+from susurrus.agents.histogram.terminal_table import histogram_table
 from susurrus.topics.histogram import Measured
 from tests.agents.released import release_of
 

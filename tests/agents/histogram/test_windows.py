@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.agents.dashboard.keys import identity, name_of, parts_of
-from susurrus.agents.dashboard.packed import Packed
-from susurrus.agents.dashboard.windows import Window, Windows
+from susurrus.agents.display.keys import identity, name_of, parts_of
 from susurrus.agents.histogram.estimates import Estimates
+from susurrus.agents.histogram.packed import Packed
+from susurrus.agents.histogram.windows import Window, Windows
 from tests.agents.dashboard.published import released
 from tests.agents.released import DAY, WINDOW, release_of
 

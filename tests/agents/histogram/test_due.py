@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from susurrus.agents.dashboard.due import Announced, next_due
+from susurrus.agents.histogram.due import Announced, next_due
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.topics.progress import Progress
 from tests.agents.released import DAY, EPOCHS, WINDOW, settings

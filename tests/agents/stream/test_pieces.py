@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.dashboard.board import BadQuestion
-from susurrus.agents.dashboard.estimates import EstimatesBoard
-from susurrus.agents.dashboard.pieces import Pieces
-from susurrus.agents.dashboard.streams import StreamsBoard
+from susurrus.agents.display.board import BadQuestion
+from susurrus.agents.local.board import EstimatesBoard
 from susurrus.agents.local.reader import filtered_sum, range_sum
 from susurrus.agents.local.settings import LocalSettings
+from susurrus.agents.stream.board import StreamsBoard
 from susurrus.agents.stream.mechanism import grid_of, mechanism_of
+from susurrus.agents.stream.pieces import Pieces
 from susurrus.agents.stream.reader import released_stream
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.errors import ConfigurationError
@@ -60,7 +60,7 @@ def tops_rows(of: StreamSettings, count: int, name: Any = "meter-1") -> Iterator
 def test_ranges_over_a_stream_are_those_of_the_reader() -> None:
     of = stream_settings(**TOPS)
     rows = list(tops_rows(of, 192))
-    board = StreamsBoard(of)
+    board = StreamsBoard(of, "per value")
     assert board.take([(0, row) for row in rows])
     assert not board.answer("streams", {"search": "other"})["streams"]
     (listed,) = board.answer("streams", {"search": "METER"})["streams"]
@@ -96,7 +96,7 @@ def test_pieces_are_kept_once_and_a_new_epoch_starts_over() -> None:
 
 def test_the_same_id_in_two_partitions_is_two_streams() -> None:
     of = stream_settings(**TOPS)
-    board = StreamsBoard(of)
+    board = StreamsBoard(of, "per value")
     board.take([(partition, row) for partition in (0, 1) for row in tops_rows(of, 4)])
     assert board.answer("streams", {})["found"] == 2
 
@@ -127,7 +127,7 @@ def test_a_range_of_pak_is_the_difference_of_two_running_sums() -> None:
 
 def test_a_question_about_no_stream_or_no_range_is_told_why() -> None:
     of = stream_settings(**TOPS)
-    board = StreamsBoard(of)
+    board = StreamsBoard(of, "per value")
     board.take([(0, row) for row in tops_rows(of, 4)])
     name = board.answer("streams", {})["streams"][0]["name"]
     for query in ({}, {"stream": "0"}, {"stream": name, "from": "0"}, {"stream": name, "from": "310", "to": "305"}):
@@ -153,7 +153,7 @@ def local_board(count: int) -> tuple[EstimatesBoard, list[EstimateRow]]:
                 epsilon=1.0, epoch=EPOCHS[1],
             )
         )  # fmt: skip
-    board = EstimatesBoard(of)
+    board = EstimatesBoard(of, "per report")
     assert board.take(rows[::-1])
     return board, rows
 

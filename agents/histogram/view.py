@@ -6,15 +6,14 @@ from typing import ClassVar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from susurrus.agents.cli.export import Record
-from susurrus.agents.cli.tables import histogram_table
-from susurrus.agents.cli.watching.times import ago, clock_time, until
-from susurrus.agents.cli.watching.view import View, headed
+from susurrus.agents.display.drawing import GREY
+from susurrus.agents.display.times import ago, clock_time, until
+from susurrus.agents.display.view import Record, View, headed
 from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.releases import ReleaseReader, newest_rows, recency
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.operations.drawing import GREY
+from susurrus.agents.histogram.terminal_table import histogram_table
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.topics.wire.timestamps import format_time
@@ -143,11 +142,6 @@ class HistogramView(View):
         if release is None:
             return f"triggers come as fast as the archive is read, up to {format_time(until_)}"
         return f"{named} comes as soon as the archive is read that far; it ends {format_time(until_)}"
-
-    @staticmethod
-    def columns(settings: HistogramSettings) -> list[str]:
-        """What --column may name."""
-        return [published.column.name for published in settings.layout.published]
 
     def records(self) -> list[Record]:
         """A record per key."""

@@ -1,1 +1,0 @@
-"""``susurrus watch``: what it shows of each kind of pipeline, one file each, made from public topics alone."""
