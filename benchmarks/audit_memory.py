@@ -221,11 +221,13 @@ class Runner:
                 task.store.write(commit)
                 task.meta, task.position = commit.meta, commit.position
                 task.stage.committed(commit)
+                if not self.lasting:
+                    break  # what the stage has in memory goes, and what is behind the commit is read again
+            if committed and not self.lasting:
                 task.store.restart()
-            if committed and task.position == task.next and not self.lasting:
                 task.counters = dict(task.stage.counters)
                 self._begin(task, kind, partition)
-            if task.next >= end:
+            elif task.next >= end:
                 return
 
     def _begin(self, task: Any, kind: type[Stage], partition: int) -> None:

@@ -122,6 +122,8 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         (ALONE, "one key after another", REAL, 300),
         ("closing", "keys that begin alike", REAL, 1_000),
         ("closing", "keys that begin alike", "noise by prefix", 1_000),
+        ("closing", "over the caps", REAL, 2_000),
+        ("closing", "over the caps", "cap lost", 2_000),
         ("closing", "long list", REAL, 1_000),
         ("closing", "long list", "list not scaled", 1_000),
         ("closing", "long list, all public", REAL, 1_000),
