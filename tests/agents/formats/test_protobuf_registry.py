@@ -166,7 +166,7 @@ def test_the_digest_says_whether_a_registry_decides_and_not_which_one(registry: 
     (said,) = alone.remarks()
     assert said.startswith("input.registry: without one")
     shown = [found for found in preflight(pipeline_of(alone)) if found.subject == "settings"]
-    assert [(found.state, found.text) for found in shown] == [("warning", said)]
+    assert [(found.level, found.text) for found in shown] == [("warning", said)]
     assert not [said for said in with_one.remarks() if said.startswith("input.registry")]
     assert pipeline_of(with_one).unknown_fields() == []
     avro = {"format": "avro", "message": None, "registry": {"url": "http://a:1"}}

@@ -54,7 +54,7 @@ def test_an_archive_of_which_nothing_is_left_is_refused_by_worker_preflight_and_
         assert DELETED in words(worker.log.read_text())
 
         [finding] = [one for one in preflight(made) if one.subject == "epoch"]
-        assert (finding.state, DELETED in finding.text) == ("failure", True)
+        assert (finding.level, DELETED in finding.text) == ("failure", True)
 
         asked = CliRunner().invoke(
             app, ["ledger", "new-epoch", "-c", str(pipeline.config), "--yes"], env={"SUSURRUS_SECRET": SECRET}

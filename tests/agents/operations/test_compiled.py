@@ -25,7 +25,7 @@ def test_compiled_is_said_as_a_matter_of_course(
     with caplog.at_level(logging.INFO):
         compiled.say()
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [("INFO", "the hot loops are compiled")]
-    assert [found.state for found in check_compiled()] == ["ok"]
+    assert [found.level for found in check_compiled()] == ["ok"]
 
 
 @pytest.mark.parametrize("half", [{"topics": None, "mechanisms": object()}, {"topics": object(), "mechanisms": None}])
@@ -36,7 +36,7 @@ def test_half_of_them_is_not_enough(monkeypatch: pytest.MonkeyPatch, half: dict[
     assert not loaded
     assert text.endswith("install Rust 1.83 or later and then Susurrus again")
     [found] = check_compiled()
-    assert (found.state, found.text) == ("warning", text)
+    assert (found.level, found.text) == ("warning", text)
 
 
 def test_who_turned_them_off_is_reminded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,5 +60,5 @@ def test_a_running_group_is_undisturbed(kafka: Broker, tmp_path: Path) -> None:
 )
 def test_preflight_makes_the_clients(properties: dict[str, object], states: list[str]) -> None:
     found = list(check_properties(pipeline_of(settings(properties))))
-    assert [one.state for one in found] == states
+    assert [one.level for one in found] == states
     assert {one.subject for one in found} == {"kafka.properties"}
