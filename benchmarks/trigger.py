@@ -43,6 +43,7 @@ from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
@@ -87,7 +88,9 @@ class OnePartition:
         }
         self.stage = STAGES[stage]
         self.settings = HistogramSettings.of(settings_from(configuration))
-        self.services = HistogramPipeline(self.settings).services()
+        services = HistogramPipeline(self.settings).services()
+        assert isinstance(services, HistogramServices)
+        self.services = services
         self.directory = directory
         self.end = Offset(0)
         self.raw_end = 0
