@@ -82,11 +82,12 @@ def client_credentials(properties: Mapping[str, Any]) -> tuple[str, float, str]:
         if isinstance(cause, ssl.SSLCertVerificationError):
             raise ConfigurationError(
                 f'kafka.properties."https.ca.location": does not vouch for the certificate of {_host(url)} '
-                f"({cause.verify_message}); give the authority that signed it"
+                f"({cause.verify_message})",
+                "give the authority that signed it",
             ) from None
         said = getattr(cause, "strerror", None) or type(cause).__name__
         raise TokenAway(
-            f"{place}: {_host(url)} gives no token ({said}); see to the identity provider, or correct it"
+            f"{place}: {_host(url)} gives no token ({said})", "see to the identity provider, or correct it"
         ) from None
     return _read(data, began, str(properties.get(_SUBJECT, "sub")), place)
 
@@ -98,11 +99,11 @@ def _refused(status: int, data: bytes, place: str) -> ConfigurationError:
         code = None
     said = f"HTTP {status}" + (f", {code}" if code in _CODES else "")
     if status in (408, 429) or status >= 500:
-        return TokenAway(f"{place}: the identity provider is not ready ({said}); see to it if this stays")
+        return TokenAway(f"{place}: the identity provider is not ready ({said})", "see to it if this stays")
     names = f'"{_SCOPE}"' if code == "invalid_scope" else f'"{_ID[0]}" and "{_SECRET[0]}"'
     if status in (301, 302, 303, 307, 308, 404, 405):
-        return ConfigurationError(f"{place}: gives no tokens there ({said}); correct it")
-    return ConfigurationError(f"kafka.properties.{names}: the identity provider refuses them ({said}); correct them")
+        return ConfigurationError(f"{place}: gives no tokens there ({said})", "correct it")
+    return ConfigurationError(f"kafka.properties.{names}: the identity provider refuses them ({said})", "correct them")
 
 
 def _read(data: bytes, began: float, subject: str, place: str) -> tuple[str, float, str]:
@@ -116,7 +117,8 @@ def _read(data: bytes, began: float, subject: str, place: str) -> tuple[str, flo
         return str(text), min(ends), str(claims.get(subject, ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigurationError(
-            f"{place}: the answer holds no access_token with a time when it expires; correct the address, or the identity provider"
+            f"{place}: the answer holds no access_token with a time when it expires",
+            "correct the address, or the identity provider",
         ) from None
 
 
@@ -138,7 +140,8 @@ def _context(properties: Mapping[str, Any]) -> ssl.SSLContext:
         )
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f'kafka.properties."https.ca.location": cannot be loaded ({error.strerror or type(error).__name__}); correct it'
+            f'kafka.properties."https.ca.location": cannot be loaded ({error.strerror or type(error).__name__})',
+            "correct it",
         ) from None
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as for brokers (kafka_properties.py)
     return context

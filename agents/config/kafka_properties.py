@@ -103,8 +103,8 @@ def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:
     except (OSError, ValueError, TypeError) as error:
         given = [name for name in _FILES if name in properties]
         raise ConfigurationError(
-            f"kafka.properties: TLS files cannot be loaded ({getattr(error, 'strerror', None) or type(error).__name__}); "
-            f"check {', '.join(given) or 'the authorities of this system'}"
+            f"kafka.properties: TLS files cannot be loaded ({getattr(error, 'strerror', None) or type(error).__name__})",
+            f"check {', '.join(given) or 'the authorities of this system'}",
         ) from None
     # Python 3.13's default refuses authorities that librdkafka takes, such as companies' own without an Authority Key Identifier.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

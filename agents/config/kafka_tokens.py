@@ -207,7 +207,7 @@ def _signed(region: str) -> Token:
         text, until = MSKAuthTokenProvider.generate_auth_token(region)
     except Exception as error:  # botocore's errors have no common base, and without credentials it is an AttributeError
         raise TokenAway(
-            f'kafka.properties."sasl.mechanism" = "{AWS_MSK_IAM}": AWS gives no credentials ({type(error).__name__}); give this '
-            "machine a role, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            f'kafka.properties."sasl.mechanism" = "{AWS_MSK_IAM}": AWS gives no credentials ({type(error).__name__})',
+            "give this machine a role, or set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         ) from None
     return Token(text, until / 1000)

@@ -28,13 +28,13 @@ def read(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
     try:
         return _overlaid(tomllib.loads(path.read_text(encoding="utf-8")), environ)
     except FileNotFoundError:
-        raise ConfigurationError(f'config="{path}": no such file; give the path of a TOML file') from None
+        raise ConfigurationError(f'config="{path}": no such file', "give the path of a TOML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            f'config="{path}": cannot be read ({error}); check its permissions and encoding'
+            f'config="{path}": cannot be read ({error})', "check its permissions and encoding"
         ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f'config="{path}": not valid TOML: {error}; correct that line') from None
+        raise ConfigurationError(f'config="{path}": not valid TOML: {error}', "correct that line") from None
 
 
 def resolved(
@@ -92,7 +92,7 @@ def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
                 raise ConfigurationError(
-                    f"{variable}: {'.'.join(parts[: depth + 1])} is not a section; name a field of one"
+                    f"{variable}: {'.'.join(parts[: depth + 1])} is not a section", "name a field of one"
                 )
         value: Any = environ[variable]
         if value.lstrip()[:1] in ("[", "{"):
@@ -100,7 +100,7 @@ def _overlaid(data: dict[str, Any], environ: Mapping[str, str]) -> dict[str, Any
                 value = json.loads(value)
             except json.JSONDecodeError as error:
                 raise ConfigurationError(
-                    f"{variable}: not valid JSON ({error.msg}); write lists and tables as JSON"
+                    f"{variable}: not valid JSON ({error.msg})", "write lists and tables as JSON"
                 ) from None
         table[parts[-1]] = value
     return data

@@ -25,7 +25,8 @@ def read_text(path: Path, field: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ConfigurationError(
-            f'{field}: cannot read file="{path}" ({reason}); mount the secret there, or make it readable for this user'
+            f'{field}: cannot read file="{path}" ({reason})',
+            "mount the secret there, or make it readable for this user",
         ) from None
 
 
@@ -39,7 +40,7 @@ def resolve(value: Any, field: str, directory: Path, environ: Mapping[str, str])
             return read_text(directory / name, field)
         case {"env": str(name)} if len(value) == 1:
             if name not in environ:
-                raise ConfigurationError(f'{field}: env="{name}" is not set; set that environment variable')
+                raise ConfigurationError(f'{field}: env="{name}" is not set', "set that environment variable")
             return environ[name]
     raise ConfigurationError(f'{field}: write a text, {{ file = "/path" }} or {{ env = "NAME" }}')
 
@@ -60,14 +61,14 @@ def decode(data: bytes, origin: str) -> bytes:
                 secret = base64.b64decode(text, validate=True)
             except binascii.Error:
                 raise ConfigurationError(
-                    f"{origin}: neither hexadecimal nor base64; make a secret with `susurrus config secret FILE`"
+                    f"{origin}: neither hexadecimal nor base64", "make a secret with `susurrus config secret FILE`"
                 ) from None
     else:
         secret = data
     if len(secret) < MINIMUM_BYTES:
         raise ConfigurationError(
-            f"{origin}: bytes={len(secret)}, at least {MINIMUM_BYTES} are needed; "
-            "make a secret with `susurrus config secret FILE`"
+            f"{origin}: bytes={len(secret)}, at least {MINIMUM_BYTES} are needed",
+            "make a secret with `susurrus config secret FILE`",
         )
     return secret
 
@@ -83,15 +84,16 @@ def load(secret_file: Path | None, environ: Mapping[str, str], field: str) -> by
             data = secret_file.read_bytes()
         except OSError as error:
             raise ConfigurationError(
-                f'{field}="{secret_file}": cannot be read ({error.strerror}); '
-                "make one with `susurrus config secret FILE` and give every worker the same file"
+                f'{field}="{secret_file}": cannot be read ({error.strerror})',
+                "make one with `susurrus config secret FILE` and give every worker the same file",
             ) from None
         return decode(data, f'{field}="{secret_file}"')
     if text := environ.get(ENVIRONMENT):
         return decode(text.encode(), ENVIRONMENT)
     raise ConfigurationError(
-        f"{field}: no noise secret; make one with `susurrus config secret FILE` and name it there, "
-        f"or set {ENVIRONMENT} (hexadecimal or base64, at least {MINIMUM_BYTES} bytes)"
+        f"{field}: no noise secret",
+        "make one with `susurrus config secret FILE` and name it there, "
+        f"or set {ENVIRONMENT} (hexadecimal or base64, at least {MINIMUM_BYTES} bytes)",
     )
 
 
@@ -103,9 +105,11 @@ def create(path: Path) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigurationError(
-            f'file="{path}" exists and is kept: without it nothing can be replayed; choose another name'
+            f'file="{path}" exists and is kept: without it nothing can be replayed', "choose another name"
         ) from None
     except OSError as error:
-        raise ConfigurationError(f'file="{path}" cannot be written ({error.strerror}); choose another place') from None
+        raise ConfigurationError(
+            f'file="{path}" cannot be written ({error.strerror})', "choose another place"
+        ) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(random_source.token_hex(MINIMUM_BYTES) + "\n")

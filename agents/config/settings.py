@@ -108,7 +108,8 @@ class Settings(Section):
         """The same settings, for code of one kind. Raises ConfigurationError where they are of another kind."""
         if not isinstance(settings, cls):
             raise ConfigurationError(
-                f'pipeline.kind = "{settings.kind}": this needs a pipeline of kind "{cls.kind}"; give its configuration'
+                f'pipeline.kind = "{settings.kind}": this needs a pipeline of kind "{cls.kind}"',
+                "give its configuration",
             )
         return settings
 

@@ -53,8 +53,8 @@ class Protobuf(ConfluentFormat):
             self._message: Any = class_of(import_module(module), name)
         except (ImportError, AttributeError, ValueError) as error:
             raise ConfigurationError(
-                f'input.message = "{setting}": cannot be imported; write package.module:Message (or Outer.Message), and put the '
-                "module that protoc generated on PYTHONPATH"
+                f'input.message = "{setting}": cannot be imported',
+                "write package.module:Message (or Outer.Message), and put the module that protoc generated on PYTHONPATH",
             ) from error
         self._name: str = self._message.DESCRIPTOR.full_name
         self._own = own_file(self._message.DESCRIPTOR)

@@ -118,7 +118,7 @@ def optional_modules(names: Iterable[str], place: str) -> list[Any]:
     try:
         return [import_module(name) for name in names]
     except ImportError as error:
-        raise ConfigurationError(f"{place}: needs the package {error.name}; install susurrus[registry]") from error
+        raise ConfigurationError(f"{place}: needs the package {error.name}", "install susurrus[registry]") from error
 
 
 def _number(value: Any) -> Any:

@@ -29,6 +29,6 @@ def read_charges(settings: Settings, clients: Clients) -> list[Charge] | None:
         raise ConfigurationError(missing.text, missing.action) from None
     except MalformedRecord as error:
         raise ConfigurationError(
-            f'topic="{charges.topic}": holds a record that is no charge ({error}), and a record of a newer version is one of them; '
-            "use the version that wrote it, or find out who else writes to this topic"
+            f'topic="{charges.topic}": holds a record that is no charge ({error}), and a record of a newer version is one of them',
+            "use the version that wrote it, or find out who else writes to this topic",
         ) from None

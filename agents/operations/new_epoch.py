@@ -98,7 +98,7 @@ class NewEpoch:
         self._begins = pipeline.new_beginning(first_window, origin)
         settings = services.settings
         if settings.kafka.embedded:
-            raise ConfigurationError("kafka.embedded=true: the embedded broker cannot fence; use a real one")
+            raise ConfigurationError("kafka.embedded=true: the embedded broker cannot fence", "use a real one")
         self._stages = pipeline.stages
         self._services = services
         self._settings = settings

@@ -72,7 +72,8 @@ def look(settings: Settings) -> Found:
                     found.seen[path] += 1
     except KafkaException as error:
         raise ConfigurationError(
-            f"input.topic: its records cannot be read ({error.args[0].name()}); see to the rights, or name the fields yourself"
+            f"input.topic: its records cannot be read ({error.args[0].name()})",
+            "see to the rights, or name the fields yourself",
         ) from None
     finally:
         clients.close()
@@ -83,7 +84,7 @@ def _newest(clients: Clients, topic: str) -> Iterator[tuple[bytes, int]]:
     """(value, type of time stamp) of the last records of each partition, until there are ten."""
     partitions = clients.partitions(topic)
     if not partitions:
-        raise ConfigurationError(f'input.topic = "{topic}": there is no such topic; correct the name, or create it')
+        raise ConfigurationError(f'input.topic = "{topic}": there is no such topic', "correct the name, or create it")
     ends = {p: clients.watermarks(topic, p) for p in range(partitions)}
     places = [TopicPartition(topic, p, max(low, high - RECORDS)) for p, (low, high) in ends.items() if high > low]
     left, until, given = len(places), time.monotonic() + _SECONDS, 0
@@ -134,8 +135,8 @@ def _registered(settings: Settings, schema_id: int, found: Found) -> None:
             registered = client.get_schema(schema_id)
             if registered.schema_type != "AVRO":
                 raise ConfigurationError(
-                    f"input.format: the schema of the topic's records is {registered.schema_type}; name the fields yourself, and "
-                    "set input.format and its setting in the file (docs/topics.md)"
+                    f"input.format: the schema of the topic's records is {registered.schema_type}",
+                    "name the fields yourself, and set input.format and its setting in the file (docs/topics.md)",
                 )
             schema = json.loads(registered.schema_str)
     except ConfigurationError:
@@ -144,8 +145,8 @@ def _registered(settings: Settings, schema_id: int, found: Found) -> None:
         Exception
     ) as error:  # the HTTP client, TLS and proxies raise many types; the text may hold an address with a password
         raise ConfigurationError(
-            f"input.registry: has no Avro schema for the topic's records ({type(error).__name__}); correct input.registry.url, or "
-            "name the fields yourself"
+            f"input.registry: has no Avro schema for the topic's records ({type(error).__name__})",
+            "correct input.registry.url, or name the fields yourself",
         ) from None
     for path, kind in _schema_fields(schema):
         found.fields[path] = kind

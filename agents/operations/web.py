@@ -106,8 +106,8 @@ class WebServer:
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             raise ConfigurationError(
-                f'worker.web_port = {port}: cannot listen on "{host}" ({error.strerror}); give every worker of a machine a port '
-                "of its own (SUSURRUS__WORKER__WEB_PORT), or 0 for no pages"
+                f'worker.web_port = {port}: cannot listen on "{host}" ({error.strerror})',
+                "give every worker of a machine a port of its own (SUSURRUS__WORKER__WEB_PORT), or 0 for no pages",
             ) from None
         self.server_port: int = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()

@@ -67,7 +67,7 @@ def _problem(directory: Path, error: OSError) -> ConfigurationError:
     advice = _ADVICE.get(error.errno or 0, f"let user {os.getuid()} write there, or name another directory")
     inside = error.filename is not None and Path(error.filename).parent not in (directory, directory.parent)
     place = f" (at {error.filename})" if inside else ""
-    return ConfigurationError(f'worker.data_directory="{directory}": {error.strerror}{place}; {advice}')
+    return ConfigurationError(f'worker.data_directory="{directory}": {error.strerror}{place}', advice)
 
 
 def _try(path: Path) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # who reads results, or asks what a pipeline promises, loads 
 def no_windows(kind: str, window: WindowStart | None, final: bool) -> None:
     """Raises ConfigurationError where a window or final releases are asked of a kind that has none."""
     if window is not None or final:
-        raise ConfigurationError(f'pipeline.kind="{kind}": has no windows; leave out window and final')
+        raise ConfigurationError(f'pipeline.kind="{kind}": has no windows', "leave out window and final")
 
 
 S = TypeVar("S", bound=Settings, default=Settings)
@@ -225,7 +225,8 @@ class Pipeline(ABC, Generic[S]):
         Raises ConfigurationError for options that the kind does not have, and where it has no view.
         """
         raise ConfigurationError(
-            f'pipeline.kind="{self.settings.kind}": watch does not know this kind; read the topics of the pipeline instead'
+            f'pipeline.kind="{self.settings.kind}": watch does not know this kind',
+            "read the topics of the pipeline instead",
         )
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
@@ -234,7 +235,7 @@ class Pipeline(ABC, Generic[S]):
         Raises ConfigurationError as `guarantee`, and where the kind has no board.
         """
         raise ConfigurationError(
-            f'pipeline.kind="{self.settings.kind}": has no dashboard; read the topics of the pipeline instead'
+            f'pipeline.kind="{self.settings.kind}": has no dashboard', "read the topics of the pipeline instead"
         )
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
@@ -243,5 +244,6 @@ class Pipeline(ABC, Generic[S]):
         Raises ConfigurationError where a topic is missing, the kind has no windows, or no reader of its own.
         """
         raise ConfigurationError(
-            f'pipeline.kind="{self.settings.kind}": has no reader; read topic={self.settings.topic(self.output.name)} instead'
+            f'pipeline.kind="{self.settings.kind}": has no reader',
+            f"read topic={self.settings.topic(self.output.name)} instead",
         )

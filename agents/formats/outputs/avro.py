@@ -74,8 +74,8 @@ class AvroRows(RegisteredRows):
                     asked = self.ask(f"id {schema_id}", partial(client.get_schema, schema_id))
                 if asked is None:
                     raise ConfigurationError(
-                        f"output.registry: does not know schema id={schema_id}, by which rows are written: correct "
-                        "output.registry.url, or restore the registry"
+                        f"output.registry: does not know schema id={schema_id}, by which rows are written",
+                        "correct output.registry.url, or restore the registry",
                     )
                 known[schema_id] = fastavro.parse_schema(json.loads(asked.schema_str))
             return fastavro.schemaless_reader(BytesIO(data), known[schema_id], None)

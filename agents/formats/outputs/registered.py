@@ -133,22 +133,24 @@ class RegisteredRows(OutputFormat):
                 raise self._incompatible(subject) from None
             if error.http_status_code in (401, 403):
                 raise ConfigurationError(
-                    f"output.registry: {said} for subject={subject}: correct output.registry.properties, or let someone who "
-                    f"may register the schema that `susurrus topics schema --format {self.name}` prints"
+                    f"output.registry: {said} for subject={subject}",
+                    "correct output.registry.properties, or let someone who may "
+                    f"register the schema that `susurrus topics schema --format {self.name}` prints",
                 ) from None
             kind = RegistryAway if error.http_status_code in _LATER else ConfigurationError
             raise kind(
-                f"output.registry: {said} for subject={subject}: check the registry and output.registry.url"
+                f"output.registry: {said} for subject={subject}", "check the registry and output.registry.url"
             ) from None
         except Exception as error:  # the HTTP client, TLS and proxies raise many types
             raise RegistryAway(
-                f"output.registry: no answer ({type(error).__name__}): start the registry, or correct output.registry.url"
+                f"output.registry: no answer ({type(error).__name__})",
+                "start the registry, or correct output.registry.url",
             ) from None
 
     def _incompatible(self, subject: str) -> ConfigurationError:
         return ConfigurationError(
-            f'output.format = "{self.name}": subject={subject} has a schema that this one is not compatible with: compare '
-            "`susurrus topics schema`; give the pipeline a new name, or delete that subject once nobody reads its rows"
+            f'output.format = "{self.name}": subject={subject} has a schema that this one is not compatible with',
+            "compare `susurrus topics schema`; give the pipeline a new name, or delete that subject once nobody reads its rows",
         )
 
     def _schema_id(self, client: Any, subject: str, schema: Any) -> int:
@@ -159,6 +161,7 @@ class RegisteredRows(OutputFormat):
             found = self.ask(subject, lambda: client.lookup_schema(subject, schema))
         if found is None:
             raise ConfigurationError(
-                f"output.registry: subject={subject} does not show the schema that was just registered: start the worker again"
+                f"output.registry: subject={subject} does not show the schema that was just registered",
+                "start the worker again",
             )
         return int(found.schema_id)

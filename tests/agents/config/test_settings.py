@@ -630,17 +630,20 @@ class TestSecrets:
         "data", [b"", b"00" * 31, b"correct horse battery staple, a long pass phrase", b"\xff" * 31]
     )
     def test_too_short_or_a_pass_phrase_is_no_key(self, data: bytes) -> None:
-        with pytest.raises(ConfigurationError, match="susurrus config secret") as caught:
+        with pytest.raises(ConfigurationError) as caught:
             secrets.decode(data, "privacy.secret_file")
         assert "horse" not in str(caught.value)
+        assert caught.value.action == "make a secret with `susurrus config secret FILE`"
 
     def test_file_before_environment_and_neither_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "noise").write_text("ab" * 32)
         settings = load(tmp_path, MINIMAL + 'secret_file = "noise"\n')
         assert settings.secret({"SUSURRUS_SECRET": "00" * 32}) == b"\xab" * 32
         assert changed().secret({"SUSURRUS_SECRET": "00" * 32}) == bytes(32)
-        with pytest.raises(ConfigurationError, match="no noise secret"):
+        with pytest.raises(ConfigurationError) as caught:
             changed().secret({})
+        assert caught.value.text == "privacy.secret_file: no noise secret"
+        assert caught.value.action.startswith("make one with `susurrus config secret FILE`")
 
     def test_a_new_secret_is_private_and_never_replaces_one(self, tmp_path: Path) -> None:
         path = tmp_path / "noise"

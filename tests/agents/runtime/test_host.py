@@ -59,7 +59,10 @@ def test_a_disk_that_does_not_do_is_reported(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(module, name, fail)
-    assert problem(tmp_path).startswith(f'worker.data_directory="{tmp_path}": {os.strerror(code)}; {advice}')
+    with pytest.raises(ConfigurationError) as found, host.data_directory(tmp_path):
+        pass
+    assert found.value.text == f'worker.data_directory="{tmp_path}": {os.strerror(code)}'
+    assert found.value.action.startswith(advice)
     assert list(tmp_path.iterdir()) == []
 
 
