@@ -4,11 +4,11 @@
 text and the action stay two fields from where they are found to where they are shown, through the ledger's records, too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from susurrus.mechanisms.errors import SusurrusError
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 Level = Literal["ok", "warning", "failure", "unknown"]
 """A worker runs with a warning. It does not start, or a partition of it stops, with a failure. unknown: this user may not ask,
@@ -47,6 +47,18 @@ class Finding:
 def waits(subject: str, text: str, action: str = "") -> Finding:
     """What holds something back that goes on by itself, once that is over."""
     return Finding(subject, "warning", text, action, waits=True)
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Raises ConfigurationError with all that was found; returns where nothing was."""
+    if found := tuple(findings):
+        raise error_of(found)
+
+
+def error_of(findings: Sequence[Finding]) -> ConfigurationError:
+    """An error that says what was found, one line each. One finding's action stays apart."""
+    [one, *others] = findings
+    return ConfigurationError(sentences(findings)) if others else ConfigurationError(one.text, one.action)
 
 
 def sentences(findings: Iterable[Finding]) -> str:

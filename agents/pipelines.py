@@ -11,6 +11,7 @@ from susurrus.agents.config import load
 from susurrus.agents.config.explain import explain, quoted
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.config.written import bare_numbers
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.clock import CLOCKS
 from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.local.pipeline import LocalPipeline
@@ -37,7 +38,7 @@ def load_settings(
     environ: Mapping[str, str] = os.environ,
     *,
     sql: Path | None = None,
-    unresolved: list[str] | None = None,
+    unresolved: list[Finding] | None = None,
 ) -> Settings:
     """Read ``path`` (TOML), lay ``SUSURRUS__SECTION__FIELD`` of the environment over it, resolve secrets, and check.
 
@@ -73,7 +74,7 @@ def settings_from(
     *,
     directory: Path = Path(),
     environ: Mapping[str, str] = os.environ,
-    unresolved: list[str] | None = None,
+    unresolved: list[Finding] | None = None,
     written: bool = False,
 ) -> Settings:
     """Settings of an already parsed configuration; file names in it are relative to ``directory``.
@@ -81,8 +82,9 @@ def settings_from(
     unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other. written: by people,
     so that durations and instants must be texts; a program may give ints of milliseconds.
     """
-    problems: list[str] = []
-    resolved = load.resolved(data, directory, environ, problems if unresolved is None else unresolved)
+    missing = [] if unresolved is None else unresolved
+    resolved = load.resolved(data, directory, environ, missing)
+    problems = [str(one) for one in missing if unresolved is None]
     kinds = {section: _kind(resolved, section) for section in _REGISTRIES}
     problems += _unknown_kinds(kinds)
     # Where there is no such kind, the rest is checked as a histogram's.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError
-from susurrus.agents.operations.compiled import path_taken
+from susurrus.agents.operations import compiled
 from tests import broker, oauth_broker, order, registry, sharing
 from tests.broker import Broker
 from tests.guarded import Guarded, guarded_broker
@@ -116,7 +116,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_report_header() -> str:
     """Which of the two paths through the hot loops this run tests."""
-    return f"susurrus: {path_taken()[1]}"
+    return f"susurrus: {compiled.finding()}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

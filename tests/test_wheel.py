@@ -135,7 +135,9 @@ def test_a_wheel_with_compiled_loops_is_for_one_platform_and_every_python(
         pytest.skip("NO RUST HERE: a wheel with the compiled loops is not built, and not tested")
     assert "-cp311-abi3-" in built["wheel"].name
     assert contents(built["wheel"]) >= COMPILED
-    found = installed.python("-c", "from susurrus.agents.operations.compiled import path_taken; print(path_taken()[0])")
+    found = installed.python(
+        "-c", "from susurrus.agents.operations.compiled import finding; print(finding().level == 'ok')"
+    )
     assert found == f"{os.environ.get('SUSURRUS_COMPILED') != '0'}\n"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.panels import framed
-from susurrus.agents.finding import sentences
+from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.kafka import profiles
 from susurrus.agents.pipelines import json_schema, pipeline_of
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -36,26 +37,25 @@ def check(
     """Check a configuration and explain what it promises, publishes and costs."""
     if file is not None and config is not None:
         raise ConfigurationError(f'config="{config}": there is the file {file}, too; name one of them')
-    elsewhere: list[str] = []  # reported, not raised: a file can be checked where no secret is mounted
+    elsewhere: list[Finding] = []  # reported, not raised: a file can be checked where no secret is mounted
     settings = settings_of(file or config, sql, unresolved=elsewhere)
     pipeline = pipeline_of(settings)
-    remarks = _clients(settings, elsewhere)
-    if unknown := pipeline.unknown_fields():
-        raise ConfigurationError("\n".join(unknown))
-    if early := list(settings.start_findings(int(time.time() * 1000))):
-        raise ConfigurationError(sentences(early))
-    if lacks := pipeline.missing():  # a package or a class may be on the workers only
-        elsewhere.append(lacks)
+    found = [
+        *_clients(settings, elsewhere),
+        *pipeline.format_findings(),
+        *settings.start_findings(int(time.time() * 1000)),
+        *settings.findings(),
+        *profiles.findings(settings),
+    ]
+    refuse(one for one in found if one.level == "failure")
     console = out()
     promise = pipeline.guarantee()
     console.print(summary(pipeline))
     console.print(Panel(promise, title="The guarantee", title_align="left", border_style="green"))
-    if warnings := pipeline.warnings(users):
-        console.print(framed(Text("\n\n".join(warnings)), "Before you promise it", "yellow"))
-    for line in elsewhere:
-        console.print(f"not here: {line}", markup=False)
-    for line in remarks:
-        console.print(f"note: {line}", markup=False)
+    if warnings := pipeline.promise_findings(users):
+        console.print(framed(Text("\n\n".join(map(str, warnings))), "Before you promise it", "yellow"))
+    for one in sorted((*elsewhere, *found), key=lambda one: one.level != "unknown"):
+        console.print(f"{'not here' if one.level == 'unknown' else 'note'}: {one}", markup=False)
     if settings.secret_field is None:
         return
     try:
@@ -66,31 +66,22 @@ def check(
     console.print(f"noise secret: {secret}", markup=False)
 
 
-def _clients(settings: Settings, elsewhere: list[str]) -> list[str]:
-    """Make every client once, without connecting; what an operator should know of the properties.
-
-    Raises ConfigurationError where a client cannot be made on any machine. What may be on other machines goes to ``elsewhere``.
-    """
-    unknown = bool(elsewhere)  # a password that is on the workers only
-    refused = [] if unknown else profiles.refusals(settings)
-    if sure := [one.text for one in refused if not one.here]:
-        raise ConfigurationError("\n".join(sure))
-    elsewhere += [one.text for one in refused]
-    if unknown:
-        elsewhere.append("a password is missing, so the clients were not tried")
+def _clients(settings: Settings, missing: Sequence[Finding]) -> Iterator[Finding]:
+    """Make every client once, without connecting. missing: passwords that are on the workers only; no client is made without."""
+    refused = [] if missing else profiles.refusals(settings)
+    yield from refused
+    if missing:
+        text, action = "a password is missing, so the clients were not tried", "check where it is, too"
+        yield Finding("kafka.properties", "unknown", text, action)
     if not refused:
         try:
             kafka_properties.load_files(settings.kafka)
         except ConfigurationError as error:
-            elsewhere.append(str(error))
-    if not unknown:
-        for place, registry in (
-            ("input.registry", settings.input.registry),
-            ("output.registry", settings.output.registry),
-        ):
-            if registry is not None and (lacks := registry.check(place)):
-                elsewhere.append(lacks)
-    return [*settings.remarks(), *profiles.notes(settings)]
+            yield Finding("kafka.properties", "unknown", error.text, error.action)
+    if not missing:
+        for name, section in (("input.registry", settings.input), ("output.registry", settings.output)):
+            if section.registry is not None:
+                yield from section.registry.findings(name)
 
 
 def schema() -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.columns import COLUMNS
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import pipeline_of, tables_of
@@ -29,7 +30,7 @@ def explain(
     toml_only: Annotated[bool, typer.Option("--toml", help="Print the equal TOML file and nothing else.")] = False,
 ) -> None:
     """Say what is protected, what a row means and how noisy it is, and print the equal TOML."""
-    unresolved: list[str] = []  # passwords of other machines say nothing about the pipeline
+    unresolved: list[Finding] = []  # passwords of other machines say nothing about the pipeline
     given = settings_of(config, sql, unresolved=unresolved)
     settings = HistogramSettings.of(given)
     if toml_only:
@@ -43,7 +44,7 @@ def explain(
         ("What is read", list(_read(settings))),
         ("What a row means", list(_row(settings))),
         ("How noisy it is", [row for row in costs if row[0] in ("per user", "strategy", *_after_strategy(costs))]),
-        ("Before you promise it", [("warning", text) for text in pipeline.warnings()]),
+        ("Before you promise it", [("warning", str(found)) for found in pipeline.promise_findings()]),
     ):
         if not rows:
             continue

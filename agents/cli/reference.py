@@ -29,8 +29,8 @@ field and the fix, and says in plain words what the file promises and publishes.
 - **A new file** comes from `susurrus config init`, which asks a few questions and looks at the topic.
 - **Durations** are texts such as `"500ms"`, `"15m"`, `"1h 30m"`, `"1d"`; a bare number is refused. **Instants** are ISO 8601
   with an offset, such as `"2026-01-31T00:00:00Z"`, or TOML date-times.
-- **A setting without effect** under the other choices is refused, unless it has its default. Where the digest covers it, it is
-  remarked upon instead, because a pipeline that has run must keep it.
+- **A setting without effect** under the other choices is refused, unless it has its default. Where the digest covers it, there is
+  a warning instead, because a pipeline that has run must keep it.
 - **Environment variables** override the file: `SUSURRUS__KAFKA__BOOTSTRAP_SERVERS=broker:9092` sets
   `kafka.bootstrap_servers`. Lists and tables are written as JSON (`SUSURRUS__INPUT__KEY='["url"]'`). Under
   `kafka.properties` an underscore stands for a dot: `SUSURRUS__KAFKA__PROPERTIES__SASL_PASSWORD`. A misspelt
@@ -44,7 +44,7 @@ field and the fix, and says in plain words what the file promises and publishes.
 - `kafka.properties` go to every librdkafka client as they are, and are translated for the consumer of the raw
   topic: security protocol, SASL PLAIN, SCRAM, GSSAPI and OAUTHBEARER, TLS files and verification, timeouts, fetch sizes,
   client id and rack. Properties that decide exactly-once (groups and their protocol, transactions, isolation,
-  offsets) belong to Susurrus and are refused. Those that change nothing are remarked upon. `config check`,
+  offsets) belong to Susurrus and are refused. Those that change nothing get a warning. `config check`,
   `preflight` and a worker that starts make every client once, without connecting, so a wrong name or value is found
   before the group is joined.
 """

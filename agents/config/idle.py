@@ -1,17 +1,17 @@
 """Settings that have no effect under the chosen options: a file that has one does not say what its author thinks.
 
 One whose value differs from its default is refused, with the line to delete. The digest covers some of them, as it did before
-they were looked for. To delete one of those would make a running pipeline another one, so they are remarked upon, and not refused.
+they were looked for. To delete one of those would make a running pipeline another one, so they are warnings, and not refused.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
 from susurrus.agents.config.explain import quoted
 from susurrus.agents.config.written import is_duration, is_instant
+from susurrus.agents.finding import Finding
 from susurrus.agents.types.durations import format_duration
 from susurrus.topics.wire.timestamps import format_time
 
@@ -22,26 +22,12 @@ TOPICS: Final = ("by_user_partitions", "bounded_partitions", "retention")
 """Fields that only a histogram follows, of sections that all kinds have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(NamedTuple):
     """A field or section without effect. path: dotted, as the file has it. under: what makes it so. instead: what would use it."""
 
     path: str
     under: str
     instead: str = ""
-
-    def refusal(self, line: str) -> str:
-        """The sentence for a setting that must go."""
-        other = f", or choose {self.instead}" if self.instead else ""
-        return f"{self.path}: has no meaning for {self.under}; delete {line}{other}"
-
-    def remark(self) -> str:
-        """The sentence for a setting that a pipeline which has run with it must keep."""
-        other = f", or choose {self.instead}" if self.instead else ""
-        return (
-            f"{self.path}: has no effect with {self.under}; leave it out of a new pipeline{other}, but keep it in one that has "
-            "run, because the digest covers it"
-        )
 
 
 class Judged(Protocol):
@@ -59,18 +45,20 @@ def fields(section: str, names: Iterable[str], under: str, instead: str = "") ->
     yield from (Idle(f"{section}.{name}", under, instead) for name in names)
 
 
-def refusals(settings: Judged) -> Iterator[str]:
-    """One line for each setting without effect whose deletion changes nothing, the digest included."""
-    for idle in dict.fromkeys(settings.idle()):
-        if not settings.in_digest(idle.path) and (line := written(settings, idle.path)):
-            yield idle.refusal(line)
-
-
-def remarks(settings: Judged) -> Iterator[str]:
-    """One line for each setting without effect that the digest covers."""
-    for idle in dict.fromkeys(settings.idle()):
-        if settings.in_digest(idle.path) and written(settings, idle.path):
-            yield idle.remark()
+def findings(settings: Judged) -> Iterator[Finding]:
+    """One for each setting without effect that the file has: a warning where the digest covers it, so that a pipeline which has
+    run with it must keep it, otherwise a failure, since its deletion changes nothing."""
+    for path, under, instead in dict.fromkeys(settings.idle()):
+        other = f", or choose {instead}" if instead else ""
+        if not (line := written(settings, path)):
+            continue
+        if settings.in_digest(path):
+            action = (
+                f"leave it out of a new pipeline{other}, but keep it in one that has run, because the digest covers it"
+            )
+            yield Finding("settings", "warning", f"{path}: has no effect with {under}", action)
+        else:
+            yield Finding("settings", "failure", f"{path}: has no meaning for {under}", f"delete {line}{other}")
 
 
 def written(settings: Any, path: str) -> str:

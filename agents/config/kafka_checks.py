@@ -96,15 +96,16 @@ def librdkafka_refuses(name: str, value: Any) -> str | None:
     return None
 
 
-def without_effect(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Properties that change nothing, and what to say about each; also those that librdkafka takes and Susurrus does not know."""
+def without_effect(properties: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Properties that change nothing, why, and what to do; also those that librdkafka takes and Susurrus does not know."""
     for name in properties:
         if name in WITHOUT_EFFECT:
-            yield name, f"has no effect; {WITHOUT_EFFECT[name]}; leave it out"
+            yield name, f"has no effect; {WITHOUT_EFFECT[name]}", "leave it out"
         elif name not in SORTED:
             yield (
                 name,
-                f"is passed on to librdkafka {libversion()[0]}, but Susurrus does not know what it does there; try it first",
+                f"is passed on to librdkafka {libversion()[0]}, but Susurrus does not know what it does there",
+                "try it first",
             )
 
 

@@ -62,7 +62,7 @@ WITHOUT_EFFECT: Final = {
     "sticky.partitioning.linger.ms": "every record names its partition",
     "topic.metadata.refresh.fast.cnt": _NO_USE,
 }
-"""Properties that change nothing here, with the reason: each is remarked upon."""
+"""Properties that change nothing here, with the reason: each gets a warning."""
 
 
 def _names(text: str) -> frozenset[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from susurrus.agents.config import kafka_oidc
+from susurrus.agents.finding import Finding
 from susurrus.mechanisms.errors import ConfigurationError, TokenAway
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,12 @@ _AGAIN_SECONDS: Final = 2.0
 _REGION: Final = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 _EXTENSION: Final = re.compile(r"[A-Za-z]+=[\x20-\x7e\t\r\n]+")
 """RFC 7628, section 3.1. With another one a client would wait for a token, and not say why there is none."""
-_EXTRA: Final = 'pip install "susurrus[msk]"'
+NO_SIGNER: Final = Finding(
+    "kafka.properties",
+    "unknown",
+    'kafka.properties."sasl.mechanism": needs AWS\'s signer, which is not installed here',
+    'pip install "susurrus[msk]"',
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +146,27 @@ def problems(mechanism: str, properties: Mapping[str, Any], servers: str) -> Ite
         yield "sasl.oauthbearer.method", f": is missing; set oidc, or sasl.mechanism to {AWS_MSK_IAM} for AWS"
 
 
-def remarks(mechanism: str, properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names of properties, and why they are for tests only."""
+def for_tests(mechanism: str, properties: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Names of properties, why they are for tests only, and what to write instead."""
     if mechanism == OAUTHBEARER and not _is_oidc(properties):
-        yield "enable.sasl.oauthbearer.unsecure.jwt", "anybody can write such a token; use sasl.oauthbearer.method=oidc"
+        yield (
+            "enable.sasl.oauthbearer.unsecure.jwt",
+            "anybody can write such a token",
+            "use sasl.oauthbearer.method=oidc",
+        )
     url = str(properties.get(kafka_oidc.URL, ""))
     if url.startswith("http://"):
-        yield kafka_oidc.URL, "the client's secret goes there unencrypted; use https"
+        yield kafka_oidc.URL, "the client's secret goes there unencrypted", "use https"
 
 
-def lacks(mechanism: str) -> str | None:
-    """The package that this machine lacks, and how to install it."""
+def signs(mechanism: str) -> bool:
+    """Whether this machine has the package that the mechanism needs; where it has not, `NO_SIGNER` is what was found."""
     if mechanism == AWS_MSK_IAM:
         try:
             import aws_msk_iam_sasl_signer  # noqa: F401
         except ImportError:
-            return f"needs AWS's signer, which is not installed here; {_EXTRA}"
-    return None
+            return False
+    return True
 
 
 def _is_oidc(properties: Mapping[str, Any]) -> bool:
@@ -201,7 +211,7 @@ def _signed(region: str) -> Token:
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ImportError:
-        raise ConfigurationError(f'kafka.properties."sasl.mechanism": {lacks(AWS_MSK_IAM)}') from None
+        raise ConfigurationError(NO_SIGNER.text, NO_SIGNER.action) from None
     logging.getLogger("botocore").setLevel(logging.INFO)  # below, it writes signatures to the log
     try:
         text, until = MSKAuthTokenProvider.generate_auth_token(region)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from susurrus.agents.config import secrets
+from susurrus.agents.finding import Finding
 from susurrus.mechanisms.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
@@ -38,9 +39,9 @@ def read(path: Path | None, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def resolved(
-    data: Mapping[str, Any], directory: Path, environ: Mapping[str, str], problems: list[str]
+    data: Mapping[str, Any], directory: Path, environ: Mapping[str, str], missing: list[Finding]
 ) -> dict[str, Any]:
-    """A copy of the tables with the secrets that files and variables keep. What is wrong with these is added to ``problems``."""
+    """A copy of the tables with the secrets that files and variables keep. What is wrong with these is added to ``missing``."""
     copied = dict(data)
     for section in _WITH_SECRETS:
         table = copied
@@ -52,7 +53,7 @@ def resolved(
         else:
             if isinstance(table.get("properties"), Mapping):
                 table["properties"] = _flattened(table["properties"])
-                _resolve(table["properties"], ".".join((*section, "properties")), directory, environ, problems)
+                _resolve(table["properties"], ".".join((*section, "properties")), directory, environ, missing)
     return copied
 
 
@@ -68,14 +69,14 @@ def _flattened(properties: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def _resolve(
-    properties: dict[str, Any], place: str, directory: Path, environ: Mapping[str, str], problems: list[str]
+    properties: dict[str, Any], place: str, directory: Path, environ: Mapping[str, str], missing: list[Finding]
 ) -> None:
     """Put the values of files and variables into the properties."""
     for name, value in properties.items():
         try:
             properties[name] = secrets.resolve(value, f'{place}."{name}"', directory, environ)
         except ConfigurationError as problem:
-            problems.append(str(problem))
+            missing.append(Finding("secrets", "unknown", problem.text, problem.action))
             properties[name] = ""
 
 

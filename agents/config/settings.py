@@ -170,18 +170,23 @@ class Settings(Section):
         """Settings that have no effect under the chosen options."""
         yield from ()
 
-    def remarks(self) -> Iterator[str]:
-        """What an operator may not expect of settings that are not refused, one sentence each."""
-        yield from idle.remarks(self)
+    def findings(self) -> Iterator[Finding]:
+        """What an operator may not expect of settings that are not refused: warnings."""
+        yield from (one for one in idle.findings(self) if one.level == "warning")
         if self.input.registry is None and "registry" in FORMATS[self.input.format].options:
-            yield (
+            yield Finding(
+                "settings",
+                "warning",
                 f"input.registry: without one, types with the same place in other .proto files are read as input.message = "
-                f'"{self.input.message}", too; set it, unless all records of the topic are of one file'
+                f'"{self.input.message}", too',
+                "set it, unless all records of the topic are of one file",
             )
         if self.output.registry is not None and not self.output.registered:
-            yield (
-                f'output.registry: is not asked with output.format = "{self.output.format}"; choose output.format = "avro" or '
-                '"protobuf" if rows shall have a schema'
+            yield Finding(
+                "settings",
+                "warning",
+                f'output.registry: is not asked with output.format = "{self.output.format}"',
+                'choose output.format = "avro" or "protobuf" if rows shall have a schema',
             )
 
     def problems(self) -> list[str]:
@@ -192,7 +197,7 @@ class Settings(Section):
             *checks.topics(self.topics),
             *self.output.problems(),
             *checks.names(self.output, self.schemas),
-            *idle.refusals(self),
+            *(str(one) for one in idle.findings(self) if one.level == "failure"),
             *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
         ]
 

@@ -2,7 +2,7 @@
 
 What can be told by the spelling is refused, with what to write. The canonical text of an expression has none of that, so it is
 never refused. Names that need their double quotes look alike whether they are meant as fields or as texts: where a text is likely,
-they are remarked upon (`doubts`).
+there is a warning (`doubts`).
 """
 
 import re

@@ -75,8 +75,8 @@ class Format(ABC):
         overdue: asked with rows of the batch. ``waits`` is valid once the last chunk has been taken.
         """
 
-    def unknown_fields(self, paths: Sequence[Path]) -> Iterator[str]:
-        """Which fields no record can have, one sentence each; nothing where only the records can tell."""
+    def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
+        """Which fields no record can have, a failure each; nothing where only the records can tell."""
         return iter(())
 
     def close(self) -> None:

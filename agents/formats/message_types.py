@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
@@ -66,24 +67,25 @@ def _varint(data: bytes, start: int) -> tuple[int, int]:
     raise RefusedPayload(Reason.OTHER_TYPE)
 
 
-def unknown_fields(descriptor: Any, paths: Sequence[Path]) -> Iterator[str]:
-    """What no record of a class can have at some paths, one sentence each."""
+def unknown_fields(descriptor: Any, paths: Sequence[Path]) -> Iterator[Finding]:
+    """What no record of a class can have at some paths: a failure each."""
     for path in paths:
-        if (lacks := _lacks(descriptor, path)) is not None:
-            yield lacks
+        if (said := _unknown(descriptor, path)) is not None:
+            text, action = said
+            yield Finding("fields", "failure", f'input: field "{".".join(map(escaped, path))}": {text}', action)
 
 
-def _lacks(descriptor: Any, path: Path) -> str | None:
-    where = ".".join(map(escaped, path))
+def _unknown(descriptor: Any, path: Path) -> tuple[str, str] | None:
+    """Text and action; None where a record can have the field."""
     for depth, name in enumerate(path):
         if descriptor is None or is_scalar(descriptor):
-            return f'field "{where}": "{path[depth - 1]}" is no message with fields; name "{".".join(path[:depth])}" itself'
+            return f'"{path[depth - 1]}" is no message with fields', f'name "{".".join(path[:depth])}" itself'
         field = descriptor.fields_by_name.get(name)
         if field is None:
             known = list(descriptor.fields_by_name)
-            return f'field "{where}": {descriptor.full_name} has no field "{name}"; {nearest(name, known)}'
+            return f'{descriptor.full_name} has no field "{name}"', nearest(name, known)
         if field.is_repeated:
-            return f'field "{where}": "{name}" is repeated or a map, which is not read; name a field that occurs once'
+            return f'"{name}" is repeated or a map, which is not read', "name a field that occurs once"
         descriptor = field.message_type
     return None
 

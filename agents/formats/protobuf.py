@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
 from susurrus.agents.formats.format import Overdue, RefusedPayload
 from susurrus.agents.formats.message_types import class_of, is_scalar, own_file, read_indexes, unknown_fields
@@ -84,7 +85,7 @@ class Protobuf(ConfluentFormat):
         if self._schemas is not None:
             self._schemas.close()
 
-    def unknown_fields(self, paths: Sequence[Path]) -> Iterator[str]:
+    def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
         """Answers `Format.unknown_fields` by the class."""
         return unknown_fields(self._message.DESCRIPTOR, paths)
 

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
 
+from susurrus.agents.finding import Finding, error_of
 from susurrus.agents.types.one_of import nearest
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
@@ -60,22 +62,20 @@ class Registry(Section):
         try:
             return self._client(self.properties)
         except (ValueError, TypeError, OSError) as error:
-            raise ConfigurationError("\n".join(self._refused(place, error))) from None
+            refused = list(self._refused(place, error))
+        raise error_of(refused)  # here, without its cause, whose text may hold a password
 
-    def check(self, place: str) -> str | None:
-        """Make the client once, without connecting. Returns what only this machine lacks, which may be a file on the workers.
-
-        Raises ConfigurationError where the client refuses a property. A missing package is no concern here.
-        """
+    def findings(self, place: str) -> list[Finding]:
+        """Make the client once, without connecting: what it refuses. Unknown is what only this machine lacks, such as a file that
+        is on the workers. A missing package is no concern here."""
         try:
             with self._client(self.properties):
-                return None
+                pass
         except ImportError:
-            return None
-        except OSError as error:
-            return "\n".join(self._refused(place, error))
-        except (ValueError, TypeError) as error:
-            raise ConfigurationError("\n".join(self._refused(place, error))) from None
+            pass
+        except (ValueError, TypeError, OSError) as error:
+            return list(self._refused(place, error))
+        return []
 
     def _client(self, given: Mapping[str, Any]) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # optional
@@ -85,24 +85,28 @@ class Registry(Section):
             raise ValueError("a text instead of a number, which the client would report at its first request")
         return SchemaRegistryClient({**_DEFAULTS, "url": self.url, **properties})
 
-    def _refused(self, place: str, error: Exception) -> Iterator[str]:
-        """One line for each property to blame: the client's own text may hold what was given, a password among it."""
+    def _refused(self, place: str, error: Exception) -> Iterator[Finding]:
+        """A finding for each property to blame: the client's own text may hold what was given, a password among it."""
+        found = partial(Finding, place, "unknown" if isinstance(error, OSError) else "failure")
         unknown = [name for name in self.properties if name not in _KNOWN]
         if str(error).startswith("Unrecognized properties") and unknown:
             for name in unknown:
-                yield f'{place}.properties."{name}": the registry\'s client has no such property; {nearest(name, _KNOWN)}'
+                text = f'{place}.properties."{name}": the registry\'s client has no such property'
+                yield found(text, nearest(name, _KNOWN))
             return
         blamed = [name for name in self.properties if self._passes_without(name)]
         named = " and ".join(f'"{name}"' for name in blamed) or ", ".join(sorted(self.properties)) or "none"
         if blamed and isinstance(error, OSError):
-            yield f"{place}.properties.{named}: cannot be loaded here; correct the file, its format or its password"
+            yield found(
+                f"{place}.properties.{named}: cannot be loaded here", "correct the file, its format or its password"
+            )
         elif blamed:
             hint = next((_HINTS[name] for name in blamed if name in _HINTS), "correct the value, or leave it out")
-            yield f"{place}.properties.{named}: the registry's client does not take it; {hint}"
+            yield found(f"{place}.properties.{named}: the registry's client does not take it", hint)
         else:
-            yield (
-                f"{place}: refused by the registry's client ({type(error).__name__}; properties: {named}); correct url, names "
-                "and files"
+            yield found(
+                f"{place}: refused by the registry's client ({type(error).__name__}; properties: {named})",
+                "correct url, names and files",
             )
 
     def _passes_without(self, left_out: str) -> bool:

@@ -1,34 +1,39 @@
-"""Names of fields that may not be what they were meant to be, as remarks: texts in double quotes, and names that differ in case."""
+"""Names of fields that may not be what they were meant to be, texts in double quotes, and names that differ in case."""
 
 from collections.abc import Iterator, Sequence
 
 from susurrus.agents.config.input import ComputedKey, InputSettings
 from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.expressions.language import parse, quoted
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.raw import ComputedField
 
 
-def remarks(
+def findings_of_names(
     settings: InputSettings, columns: Sequence[ColumnSettings], scalars: Sequence[Path | ComputedField]
-) -> Iterator[str]:
-    """One sentence each. scalars: what is decoded of a record."""
+) -> Iterator[Finding]:
+    """A warning for each. scalars: what is decoded of a record."""
     for place, text in _expressions(settings, columns):
         for name in parse(text).doubts():
             said = name.replace("'", "''")
-            yield (
-                f"{place} reads a field called {quoted((name,))}, because names stand in double quotes; if a text is meant, write "
-                f"'{said}' in single quotes"
+            yield Finding(
+                "settings",
+                "warning",
+                f"{place} reads a field called {quoted((name,))}, because names stand in double quotes",
+                f"if a text is meant, write '{said}' in single quotes",
             )
     spelled: dict[tuple[str, ...], list[str]] = {}
     for path in paths_of(scalars, settings.where):
         spelled.setdefault(tuple(name.casefold() for name in path), []).append(quoted(path))
     for same in spelled.values():
         if len(same) > 1:
-            yield (
-                f"{' and '.join(same)} are different fields, because upper and lower case matter; if one is meant, write it as the "
-                "records do"
+            yield Finding(
+                "settings",
+                "warning",
+                f"{' and '.join(same)} are different fields, because upper and lower case matter",
+                "if one is meant, write it as the records do",
             )
 
 

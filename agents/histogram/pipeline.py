@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from susurrus.agents.config import warnings
+from susurrus.agents.config import meaning
 from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
@@ -144,14 +144,14 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         """The strategy's guarantee."""
         return self.strategy.guarantee
 
-    def warnings(self, users: int | None = None) -> list[str]:
+    def promise_findings(self, users: int | None = None) -> list[Finding]:
         """Warns of epsilon, delta, and what windows cost together."""
         privacy = self.settings.privacy
         return [
-            *warnings.of_epsilon("privacy.epsilon", privacy.epsilon),
-            *warnings.of_delta("privacy.delta", privacy.delta, users),
-            *warnings.of_windows(self.settings, self.per_window()),
-            *warnings.of_event_time(self.settings),
+            *meaning.of_epsilon("privacy.epsilon", privacy.epsilon),
+            *meaning.of_delta("privacy.delta", privacy.delta, users),
+            *meaning.of_windows(self.settings, self.per_window()),
+            *meaning.of_event_time(self.settings),
         ]
 
     def receipt(self) -> receipt.Receipt:

@@ -17,7 +17,7 @@ from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
 from susurrus.agents.histogram.columns import ColumnKind, Layout
-from susurrus.agents.histogram.names import remarks as remarks_upon_names
+from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.agents.types.durations import format_duration
@@ -245,10 +245,10 @@ class HistogramSettings(Settings):
             if name != choice.name and self.privacy.has_section(name):
                 yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')
 
-    def remarks(self) -> Iterator[str]:
-        """Remarks on what every kind has, and on names of fields."""
-        yield from super().remarks()
-        yield from remarks_upon_names(self.input, self.columns, self.raw_schema().scalars)
+    def findings(self) -> Iterator[Finding]:
+        """What every kind has, and names of fields."""
+        yield from super().findings()
+        yield from findings_of_names(self.input, self.columns, self.raw_schema().scalars)
 
     def problems(self) -> list[str]:
         """The problems of these settings, in the order of the sections."""

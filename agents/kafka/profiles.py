@@ -18,12 +18,14 @@ from susurrus.agents.config.kafka_checks import not_translated, place, without_e
 from susurrus.agents.config.kafka_names import ALIASES
 from susurrus.agents.config.kafka_properties import mechanism_of, offline, protocol_of
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.logs import SILENT
-from susurrus.mechanisms.errors import ConfigurationError
 
 _CALLED: Final[Mapping[Any, str]] = {Producer: "producers", Consumer: "consumers", AdminClient: "admin clients"}
 _SECRET: Final = re.compile(r"password|passphrase|secret|pem|config|token|username|assertion|userinfo")
 """Properties about which librdkafka's own words might hold what was given."""
+_SUBJECT: Final = "kafka.properties"
+_OTHERS: Final = "leave it out, unless the others need it"
 _SECURITY: Final = ("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
 
 
@@ -100,40 +102,25 @@ def profiles_of(settings: Settings) -> tuple[Profile, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedSetting:
-    """What librdkafka does not make. here: whether another machine may have what is missing on this one."""
-
-    text: str
-    here: bool = False
-
-
-def refusals(settings: Settings) -> list[RefusedSetting]:
-    """What librdkafka refuses when it makes the clients of a worker, one sentence each; nothing connects. Never a value."""
+def refusals(settings: Settings) -> list[Finding]:
+    """What librdkafka refuses when it makes the clients of a worker; nothing connects. Never a value. Unknown where another machine
+    may have what is missing on this one."""
     given = dict(settings.kafka.properties)
-    if (lacks := kafka_tokens.lacks(mechanism_of(given))) is not None:
-        return [RefusedSetting(f"{place('sasl.mechanism')}: {lacks}", here=True)]
+    if not kafka_tokens.signs(mechanism_of(given)):
+        return [kafka_tokens.NO_SIGNER]
     said = [(profile, _made(profile, given)) for profile in profiles_of(settings)]
     found = [_explained(profile, given, text) for profile, text in said if text is not None]
     return list({one.text.partition(": ")[0]: one for one in reversed(found)}.values())
 
 
-def check(settings: Settings) -> None:
-    """Raises ConfigurationError where librdkafka makes no client of these settings."""
-    if found := refusals(settings):
-        raise ConfigurationError("\n".join(one.text for one in found))
-
-
-def notes(settings: Settings) -> Iterator[str]:
-    """Properties without effect, or that some clients do not follow where an operator may expect that all do. One sentence each."""
+def findings(settings: Settings) -> Iterator[Finding]:
+    """Warnings of properties without effect, or that some clients do not follow where an operator may expect that all do."""
     properties = settings.kafka.properties
-    for name, remark in without_effect(properties):
-        yield f"{place(name)}: {remark}"
+    said = list(without_effect(properties))
     if protocol_of(properties).startswith("SASL"):
-        for name, remark in kafka_tokens.remarks(mechanism_of(properties), properties):
-            yield f"{place(name)}: {remark}"
+        said += kafka_tokens.for_tests(mechanism_of(properties), properties)
     for name in not_translated(properties):
-        yield f"{place(name)}: the consumer of the raw topic has no such setting; all other clients follow it"
+        said.append((name, "the consumer of the raw topic has no such setting; all other clients follow it", _OTHERS))
     given = {ALIASES.get(name, name): name for name in properties}
     for canonical, name in given.items():
         others = [
@@ -143,7 +130,8 @@ def notes(settings: Settings) -> Iterator[str]:
             if ALIASES.get(own, own) == canonical and str(value).lower() != str(properties[name]).lower()
         ]
         if others:
-            yield f"{place(name)}: some clients have their own value and do not follow it: {', '.join(others)}"
+            said.append((name, f"some clients have their own value and do not follow it: {', '.join(others)}", _OTHERS))
+    return (Finding(_SUBJECT, "warning", f"{place(name)}: {text}", action) for name, text, action in said)
 
 
 def _made(profile: Profile, given: Mapping[str, Any]) -> str | None:
@@ -157,31 +145,30 @@ def _made(profile: Profile, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> RefusedSetting:
-    """The sentence for one profile: whose absence would mend it, and librdkafka's reason where that cannot hold a value."""
+def _explained(profile: Profile, given: Mapping[str, Any], said: str) -> Finding:
+    """What is wrong with one profile: whose absence would mend it, and librdkafka's reason where that cannot hold a value."""
     reason = said.partition(": ")[2] if said.startswith("Failed to create") else said
     reason = reason.replace("`must", "` must")
     if reason.startswith("No provider for SASL mechanism"):
         name = next((name for name in _SECURITY[1:3] if name in given), "sasl.mechanism")
-        return RefusedSetting(
-            f"{place(name)}: the librdkafka of this installation lacks the mechanism; use SCRAM-SHA-512 or PLAIN, or install "
-            "confluent-kafka from its sources, with libsasl2",
-            here=True,
+        return Finding(
+            _SUBJECT,
+            "unknown",
+            f"{place(name)}: the librdkafka of this installation lacks the mechanism",
+            "use SCRAM-SHA-512 or PLAIN, or install confluent-kafka from its sources, with libsasl2",
         )
     blamed = [name for name in given if _made(profile, {n: v for n, v in given.items() if n != name}) is None]
     blamed = [name for name in blamed if name not in _SECURITY] or blamed
     named = [name for name in given if f"{name} failed" in reason] or blamed
     names = " and ".join(place(name) for name in named) or "kafka.properties"
     if " failed: " in reason or reason.startswith("ssl."):
-        return RefusedSetting(
-            f"{names}: librdkafka cannot load it here; correct the file, its format or its password", here=True
-        )
+        text = f"{names}: librdkafka cannot load it here"
+        return Finding(_SUBJECT, "unknown", text, "correct the file, its format or its password")
+    correct = "correct the value, or leave it out"
     if any(_SECRET.search(name) for name in named):
-        return RefusedSetting(f"{names}: librdkafka makes no client with it; correct the value, or leave it out")
+        return Finding(_SUBJECT, "failure", f"{names}: librdkafka makes no client with it", correct)
     shown = re.sub(r"\s+", " ", reason).strip().rstrip(".")
     for value in given.values():
         if isinstance(value, str) and len(value) > 3:
             shown = shown.replace(value, "…")
-    return RefusedSetting(
-        f"{names}: librdkafka makes no {_CALLED[profile.make]} ({shown}); correct the value, or leave it out"
-    )
+    return Finding(_SUBJECT, "failure", f"{names}: librdkafka makes no {_CALLED[profile.make]} ({shown})", correct)

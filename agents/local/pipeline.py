@@ -6,7 +6,7 @@ client ──▶ reports ──collect──▶ report-totals ──server──
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from susurrus.agents.config import warnings
+from susurrus.agents.config import meaning
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
@@ -61,10 +61,10 @@ class LocalPipeline(Pipeline[LocalSettings]):
             "reports k times has spent k times that."
         )
 
-    def warnings(self, users: int | None = None) -> list[str]:
+    def promise_findings(self, users: int | None = None) -> list[Finding]:
         """Warns of epsilon, and of what the reports of one device cost together."""
         epsilon = self.settings.local.epsilon
-        return [*warnings.of_epsilon("local.epsilon", epsilon), *warnings.of_units("local", "report", epsilon)]
+        return [*meaning.of_epsilon("local.epsilon", epsilon), *meaning.of_units("local", "report", epsilon)]
 
     def expected_errors(self) -> ExpectedErrors:
         """expected_errors.py."""

@@ -20,7 +20,7 @@ from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_properties import librdkafka, mechanism_of
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.finding import Finding
+from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.kafka import profiles
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations import tls
@@ -72,7 +72,7 @@ def admin_of(settings: HasKafka, errors: list[KafkaError]) -> AdminClient:
         return AdminClient(properties, logger=SILENT)
     except KafkaException as error:
         if isinstance(settings, Settings):
-            profiles.check(settings)
+            refuse(profiles.refusals(settings))
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
         raise ConfigurationError(f"kafka.properties: {text}", "correct it") from None
 

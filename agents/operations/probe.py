@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.finding import Finding, sentences
+from susurrus.agents.finding import Finding, refuse, sentences
 from susurrus.agents.formats.outputs import looks_of
 from susurrus.agents.operations import tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers, unanswered
@@ -49,7 +49,7 @@ def wait_until_ready(pipeline: Pipeline[Any], show: Callable[[Finding | None], N
     while not isinstance(found := _in_thread(lambda: look(pipeline)), Ready):
         text = sentences(found)
         if not all(finding.waits for finding in found):
-            raise ConfigurationError(text)
+            refuse(found)
         show(found[0])
         if text != said:
             said, say_at, silences = text, 0.0, _lasting(_SAY_AGAIN_SECONDS)

@@ -6,6 +6,7 @@ from typing import Any
 
 from susurrus.agents import logs
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import refuse
 from susurrus.agents.kafka import profiles
 from susurrus.agents.operations import compiled
 from susurrus.agents.operations.metrics import registry_of
@@ -37,10 +38,9 @@ def run_worker(
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level, log_format or settings.worker.log_format)
-    profiles.check(settings)  # in the group, one client after the other would fail
-    for warning in (*pipeline.warnings(), *settings.remarks(), *profiles.notes(settings)):
-        log.warning("%s", warning)
-    compiled.say()
+    refuse(profiles.refusals(settings))  # in the group, one client after the other would fail
+    for found in (*pipeline.promise_findings(), *settings.findings(), *profiles.findings(settings), compiled.finding()):
+        log.log(logging.INFO if found.level == "ok" else logging.WARNING, "%s", found)
     stages = len(pipeline.stages)
     host.raise_file_limit(stages, stages=stages, brokers=1)
     check_threads(stages, stages=stages, brokers=1)

@@ -10,12 +10,12 @@ import fcntl
 import logging
 import os
 import resource
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.runtime.store import OPEN_TABLES
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -94,51 +94,52 @@ def files_needed(tasks: int, brokers: int, *, tables: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit(ABC):
+class Limit:
     """What the machine allows a worker, infinite where nothing limits it, and what it needs for one partition of each stage (least)
-    and for all (enough)."""
+    and for all (enough). said: what is allowed, in words. action: what raises the limit."""
 
+    subject: str
     allowed: float
     least: int
     enough: int
     tasks: int
+    said: str
+    action: str
 
     @property
-    @abstractmethod
-    def text(self) -> str:
-        """What to say where it is not enough."""
+    def finding(self) -> Finding:
+        """A failure where a worker could not run one partition of each stage, a warning where not all of them."""
+        if self.allowed >= self.enough:
+            limit = "no limit" if self.allowed == float("inf") else self.said
+            text = f"{limit}, up to {self.enough:,} needed where one worker has all {self.tasks} partitions"
+            return Finding(self.subject, "ok", text)
+        more = f" and up to {self.enough:,} for all {self.tasks} partitions" if self.enough > self.least else ""
+        text = f"{self.said}, but a worker needs {self.least:,} for one partition of each stage{more}"
+        if self.allowed < self.least:
+            return Finding(self.subject, "failure", text, self.action)
+        return Finding(self.subject, "warning", text, f"{self.action}, or start more workers")
 
     def check(self) -> None:
-        """Raises ConfigurationError where a worker could not run one partition of each stage; warns where not all of them."""
-        if self.allowed < self.least:
-            raise ConfigurationError(self.text)
-        if self.allowed < self.enough:
-            log.warning("%s, or start more workers", self.text)
+        """Raises ConfigurationError where `finding` is a failure, and logs a warning."""
+        if (found := self.finding).level == "failure":
+            refuse([found])
+        if found.level == "warning":
+            log.warning("%s", found)
 
 
-@dataclass(frozen=True, slots=True)
-class FileLimit(Limit):
-    """Open files, by the hard limit."""
-
-    @property
-    def text(self) -> str:
-        """The sentence that `Limit.text` asks for."""
-        more = f" and {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
-        return (
-            f"ulimit -n: at most {self.allowed:.0f} open files are allowed, but a worker needs {self.least} for one partition of "
-            f"each stage{more}; raise the hard limit (ulimit -Hn, LimitNOFILE of systemd, ulimits of a container)"
-        )
-
-
-def file_limit(partitions: int, *, stages: int, brokers: int) -> FileLimit:
+def file_limit(partitions: int, *, stages: int, brokers: int) -> Limit:
     """What this machine allows a worker with all ``partitions``, and what it needs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     tasks = max(partitions, stages)
-    return FileLimit(
-        allowed=float("inf") if hard == resource.RLIM_INFINITY else hard,
+    allowed = float("inf") if hard == resource.RLIM_INFINITY else hard
+    return Limit(
+        "open files",
+        allowed,
         least=files_needed(stages, brokers, tables=_FEW_TABLES),
         enough=files_needed(tasks, brokers, tables=_FEW_TABLES),
         tasks=tasks,
+        said=f"ulimit -n: at most {allowed:,.0f} open files are allowed",
+        action="raise the hard limit (ulimit -Hn, LimitNOFILE of systemd, ulimits of a container)",
     )
 
 

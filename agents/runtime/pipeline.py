@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
-from susurrus.agents.finding import Finding
+from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.kafka.clients import Clients, clients_of
@@ -105,8 +105,7 @@ class Pipeline(ABC, Generic[S]):
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
         decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
-        if unknown := self.unknown_fields():
-            raise ConfigurationError("\n".join(unknown))
+        refuse(one for one in self.format_findings() if one.level == "failure")
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
         ledger = Ledger(
@@ -148,8 +147,8 @@ class Pipeline(ABC, Generic[S]):
         """
         return None
 
-    def warnings(self, users: int | None = None) -> list[str]:
-        """What the promise means that a reader may not expect (agents/config/warnings.py), one sentence or several in each text.
+    def promise_findings(self, users: int | None = None) -> list[Finding]:
+        """What the promise means that a reader may not expect (agents/config/meaning.py): warnings.
 
         users: how many there are, from public knowledge and never from the data. Raises ConfigurationError as `guarantee`.
         """
@@ -164,31 +163,23 @@ class Pipeline(ABC, Generic[S]):
         """(name, text) of what `susurrus config check` shows beyond what every kind has, such as what the promise costs."""
         return iter(())
 
-    def missing(self) -> str | None:
-        """What this machine lacks to run the pipeline, such as an optional package; None where it lacks nothing."""
-        try:
-            decoder_of(self.settings.input, ()).close()
-        except ConfigurationError as error:
-            return f"input: {error}"
-        try:
-            OUTPUT_FORMATS[self.settings.output.format].require()
-        except ConfigurationError as error:
-            return f"output: {error}"
-        return None
-
     @property
     def fields(self) -> Sequence[Path]:
         """The fields that are read of raw records, as far as every record's type must have them."""
         return ()
 
-    def unknown_fields(self) -> list[str]:
-        """Which fields no record can have, by the class of the records, one sentence each; nothing where the class is not here."""
+    def format_findings(self) -> Iterator[Finding]:
+        """What keeps the formats from being read and written. A failure: a field that no record can have, by the class of the
+        records. Unknown: what this machine lacks, such as an optional package, and workers may have."""
         try:
-            form = decoder_of(self.settings.input, ())
-        except ConfigurationError:
-            return []
-        with closing(form):
-            return [f"input: {said}" for said in form.unknown_fields(self.fields)]
+            with closing(decoder_of(self.settings.input, ())) as form:
+                yield from list(form.unknown_fields(self.fields))
+        except ConfigurationError as error:
+            yield Finding("packages", "unknown", f"input: {error.text}", error.action)
+        try:
+            OUTPUT_FORMATS[self.settings.output.format].require()
+        except ConfigurationError as error:
+            yield Finding("packages", "unknown", f"output: {error.text}", error.action)
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """What `susurrus status` says after the epoch. first_window: its start in ms; charged, charged_all: windows charged by

@@ -8,7 +8,6 @@ import contextlib
 import os
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,32 +32,18 @@ def threads_needed(tasks: int, brokers: int) -> int:
     return _WORKER_THREADS + tasks * (1 + 2 * (brokers + _CLIENT_THREADS))
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadLimit(Limit):
-    """Threads that this process may still start. by: what limits them, and what raises it."""
-
-    by: str
-
-    @property
-    def text(self) -> str:
-        """The sentence that `Limit.text` asks for."""
-        more = f" and up to {self.enough} for all {self.tasks} partitions" if self.enough > self.least else ""
-        return (
-            f"threads: {max(0.0, self.allowed):.0f} more are allowed here, but a worker needs {self.least} for one partition of "
-            f"each stage{more}; raise {self.by}"
-        )
-
-
-def thread_limit(partitions: int, *, stages: int, brokers: int) -> ThreadLimit:
+def thread_limit(partitions: int, *, stages: int, brokers: int) -> Limit:
     """What this machine allows a worker with all ``partitions``, and what it needs."""
     tasks = max(partitions, stages)
     allowed, by = min(_limits(), default=(float("inf"), ""))
-    return ThreadLimit(
-        allowed=allowed,
-        by=by,
+    return Limit(
+        "threads",
+        allowed,
         least=threads_needed(stages, brokers),
         enough=threads_needed(tasks, brokers),
         tasks=tasks,
+        said=f"threads: {max(0.0, allowed):,.0f} more are allowed here",
+        action=f"raise {by}",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from susurrus.agents.config import warnings
+from susurrus.agents.config import meaning
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
@@ -63,13 +63,13 @@ class StreamPipeline(Pipeline[StreamSettings]):
         """Per event."""
         return promise_of(self.settings.stream).sentence()
 
-    def warnings(self, users: int | None = None) -> list[str]:
+    def promise_findings(self, users: int | None = None) -> list[Finding]:
         """Warns of epsilon and delta, and of what the values of one person cost together."""
         promise = promise_of(self.settings.stream)
         return [
-            *warnings.of_epsilon("stream.epsilon", promise.epsilon),
-            *warnings.of_delta("stream.delta", promise.delta, users),
-            *warnings.of_units("stream", "value", promise.epsilon),
+            *meaning.of_epsilon("stream.epsilon", promise.epsilon),
+            *meaning.of_delta("stream.delta", promise.delta, users),
+            *meaning.of_units("stream", "value", promise.epsilon),
         ]
 
     def expected_errors(self) -> ExpectedErrors:

@@ -1,4 +1,4 @@
-"""The machine: the noise secret, the data directory and its disk, the limits of open files and threads, and the compiled loops."""
+"""The machine: the noise secret, the data directory and its disk, and the limits of open files and threads."""
 
 import shutil
 import stat
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.operations import compiled
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.threads import thread_limit
@@ -71,26 +70,9 @@ def _remove(directory: Path) -> None:
 
 def check_files(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
     """May a worker open enough files? partitions: all that one worker may get."""
-    found = host.file_limit(partitions, stages=len(pipeline.stages), brokers=brokers)
-    yield _of_limit("open files", found, allowed="allowed", needed=f"{found.enough:,}")
+    yield host.file_limit(partitions, stages=len(pipeline.stages), brokers=brokers).finding
 
 
 def check_threads(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
     """May a worker start enough threads? partitions: all that one worker may get."""
-    found = thread_limit(partitions, stages=len(pipeline.stages), brokers=brokers)
-    yield _of_limit("threads", found, allowed="more allowed", needed=f"up to {found.enough:,}")
-
-
-def _of_limit(subject: str, found: host.Limit, *, allowed: str, needed: str) -> Finding:
-    if found.allowed < found.least:
-        return Finding(subject, "failure", found.text)
-    if found.allowed < found.enough:
-        return Finding(subject, "warning", f"{found.text}, or start more workers")
-    limit = "no limit" if found.allowed == float("inf") else f"{found.allowed:,.0f} {allowed}"
-    return Finding(subject, "ok", f"{limit}, {needed} needed where one worker has all {found.tasks} partitions")
-
-
-def check_compiled() -> Iterator[Finding]:
-    """Will a worker run the compiled loops?"""
-    loaded, text = compiled.path_taken()
-    yield Finding("compiled loops", "ok" if loaded else "warning", text)
+    yield thread_limit(partitions, stages=len(pipeline.stages), brokers=brokers).finding

@@ -1,6 +1,7 @@
 """The properties of Kafka's clients: can the clients be made, on this machine?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from susurrus.agents.config import kafka_properties
@@ -13,15 +14,18 @@ from susurrus.mechanisms.errors import ConfigurationError
 def check_properties(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     """Do librdkafka and aiokafka take the properties together? Nothing connects."""
     settings = pipeline.settings
-    refused = [one.text for one in profiles.refusals(settings)]
+    refused = list(stops(profiles.refusals(settings)))
     if not refused:
         try:
             kafka_properties.load_files(settings.kafka)
         except ConfigurationError as error:
-            refused.append(str(error))
-    for text in refused:
-        yield Finding("kafka.properties", "failure", text)
-    for note in profiles.notes(settings):
-        yield Finding("kafka.properties", "warning", note)
+            refused.append(Finding.of(error, "kafka.properties"))
+    yield from refused
+    yield from profiles.findings(settings)
     if not refused:
         yield Finding("kafka.properties", "ok", "every client can be made with them")
+
+
+def stops(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The same of the machine where workers run: what another machine may have is a failure here."""
+    return (replace(one, level="failure") for one in findings)

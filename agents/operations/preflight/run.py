@@ -8,18 +8,17 @@ from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import clients_of
-from susurrus.agents.operations import tls
+from susurrus.agents.operations import compiled, tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
 from susurrus.agents.operations.preflight.machine import (
-    check_compiled,
     check_disk,
     check_files,
     check_secret,
     check_threads,
 )
-from susurrus.agents.operations.preflight.properties import check_properties
+from susurrus.agents.operations.preflight.properties import check_properties, stops
 from susurrus.agents.operations.preflight.registries import check_input_registry, check_output_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
 from susurrus.agents.operations.rights import rights, topics
@@ -33,17 +32,12 @@ from susurrus.mechanisms.errors import SusurrusError
 def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     """What each check finds, as soon as it is known. Takes a few seconds."""
     settings = pipeline.settings
-    if lacks := pipeline.missing():
-        yield Finding("packages", "failure", lacks)
-    for unknown in pipeline.unknown_fields():
-        yield Finding("fields", "failure", unknown)
-    for warning in pipeline.warnings():
-        yield Finding("promise", "warning", warning)
-    for remark in settings.remarks():
-        yield Finding("settings", "warning", remark)
+    yield from stops(pipeline.format_findings())
+    yield from pipeline.promise_findings()
+    yield from settings.findings()
     yield from check_secret(pipeline)
     yield from check_disk(pipeline)
-    yield from check_compiled()
+    yield compiled.finding()
     found = list(check_properties(pipeline))
     yield from found
     yield from _guarded("input.registry", lambda: check_input_registry(pipeline))

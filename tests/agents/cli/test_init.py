@@ -38,7 +38,7 @@ def test_what_it_writes_passes_the_check(tmp_path: Path, more: list[str]) -> Non
     written = init(path, *NEEDED, "--no-look", "--yes", *more)
     assert written.exit_code == 0, written.output
     settings = load_settings(path, {})
-    assert list(settings.remarks()) == []
+    assert list(settings.findings()) == []
     checked = runner.invoke(app, ["config", "check", str(path)])
     assert checked.exit_code == 0, checked.output
     secret = runner.invoke(app, ["config", "secret", str(tmp_path / "pipeline.secret")])

@@ -215,11 +215,14 @@ def test_what_is_for_tests_only_is_remarked_upon() -> None:
         "sasl.mechanism": "OAUTHBEARER",
         "enable.sasl.oauthbearer.unsecure.jwt": True,
     }
-    [line] = profiles.notes(settings(unsecured))
-    assert line.startswith('kafka.properties."enable.sasl.oauthbearer.unsecure.jwt": anybody can write such a token')
-    [line] = profiles.notes(settings({**OIDC, "sasl.oauthbearer.token.endpoint.url": "http://id/token"}))
-    assert "the client's secret goes there unencrypted; use https" in line
-    assert list(profiles.notes(settings(OIDC))) == []
+    [found] = profiles.findings(settings(unsecured))
+    assert found.text.startswith(
+        'kafka.properties."enable.sasl.oauthbearer.unsecure.jwt": anybody can write such a token'
+    )
+    [found] = profiles.findings(settings({**OIDC, "sasl.oauthbearer.token.endpoint.url": "http://id/token"}))
+    assert "the client's secret goes there unencrypted" in found.text
+    assert found.action == "use https"
+    assert list(profiles.findings(settings(OIDC))) == []
 
 
 def test_unsecured_tokens_are_librdkafkas() -> None:
@@ -277,5 +280,4 @@ def test_without_credentials_of_aws_it_says_where_they_may_be(monkeypatch: pytes
 def test_without_the_signer_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "aws_msk_iam_sasl_signer", None)
     [one] = profiles.refusals(settings({}, kafka={"bootstrap_servers": BROKERS, "properties": MSK}))
-    assert one.here
-    assert 'pip install "susurrus[msk]"' in one.text
+    assert (one.level, one.action) == ("unknown", 'pip install "susurrus[msk]"')

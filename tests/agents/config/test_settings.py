@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from susurrus.agents.config import kafka_properties, secrets
 from susurrus.agents.config.sections import KafkaSettings
 from susurrus.agents.config.settings import DIGEST_VERSION, Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.pipelines import KINDS, load_settings, pipeline_of, settings_from
 from susurrus.agents.runtime.faust.connection import for_aiokafka, for_faust
@@ -740,11 +741,14 @@ class TestSecrets:
     def test_a_file_can_be_read_where_its_passwords_are_not(self, tmp_path: Path) -> None:
         path = tmp_path / "pipeline.toml"
         path.write_text(MINIMAL + '[kafka.properties]\n"ssl.key.password" = { env = "NOT_HERE" }\n')
-        unresolved: list[str] = []
+        unresolved: list[Finding] = []
         settings = load_settings(path, {}, unresolved=unresolved)
-        assert unresolved == [
-            'kafka.properties."ssl.key.password": env="NOT_HERE" is not set; set that environment variable'
-        ]
+        [found] = unresolved
+        assert (found.level, found.text) == (
+            "unknown",
+            'kafka.properties."ssl.key.password": env="NOT_HERE" is not set',
+        )
+        assert found.action == "set that environment variable"
         assert settings.kafka.properties == {"ssl.key.password": ""}
 
 

@@ -121,7 +121,7 @@ class TestWithoutEffect:
         (STREAM, {"topics": {"retention": "7d"}}, "topics.retention", 'the line retention = "7d" of [topics]'),
         (LOCAL, {"window": {"publication_pad": "5s"}}, "window.publication_pad", 'the line publication_pad = "5s"'),
     )
-    REMARKED = (
+    KEPT = (
         (HISTOGRAM, {"clock": {"max_ahead": "2h"}}, "clock.max_ahead"),
         (HISTOGRAM, {"clock": {"max_future": "2h"}}, "clock.max_future"),
         (HISTOGRAM, {"input": {"time_unit": "s"}}, "input.time_unit"),
@@ -148,7 +148,7 @@ class TestWithoutEffect:
         assert f"; delete {line}" in found
         assert ", or choose " in found
         with monkeypatch.context() as patch:  # as it ran before it was refused
-            patch.setattr("susurrus.agents.config.idle.refusals", lambda settings: ())
+            patch.setattr("susurrus.agents.config.idle.findings", lambda settings: ())
             before = settings_from(data, environ={}).config_digest()
         section, _, field = path.partition(".")
         deleted = (
@@ -158,16 +158,18 @@ class TestWithoutEffect:
         )
         assert settings_from(deleted, environ={}).config_digest() == before
 
-    @pytest.mark.parametrize(("base", "change", "path"), REMARKED, ids=str)
-    def test_is_remarked_upon_where_the_digest_covers_it(
+    @pytest.mark.parametrize(("base", "change", "path"), KEPT, ids=str)
+    def test_is_warned_of_where_the_digest_covers_it(
         self, base: dict[str, Any], change: dict[str, Any], path: str
     ) -> None:
         ours, plain = settings_from(merged(base, change), environ={}), settings_from(base, environ={})
         assert ours.config_digest() != plain.config_digest()  # so a pipeline that runs must keep it
-        [remark] = ours.remarks()
-        assert remark.startswith(f"{path}: has no effect with ")
-        assert "keep it in one that has run, because the digest covers it" in remark
-        assert list(plain.remarks()) == []
+        [found] = ours.findings()
+        assert (found.subject, found.level) == ("settings", "warning")
+        assert found.text.startswith(f"{path}: has no effect with ")
+        assert found.action.startswith("leave it out of a new pipeline, or choose ")
+        assert found.action.endswith("keep it in one that has run, because the digest covers it")
+        assert list(plain.findings()) == []
 
     def test_a_default_that_is_written_out_is_harmless(self) -> None:
         written = {
@@ -189,10 +191,11 @@ class TestWithoutEffect:
             with pytest.raises(ConfigurationError, match=r'privacy\.closing: .*or choose privacy.strategy = "closing"'):
                 settings_from(given, environ={})
 
-    def test_a_registry_that_nobody_asks_is_remarked_upon(self) -> None:
+    def test_a_registry_that_nobody_asks_is_warned_of(self) -> None:
         ours = settings_from(merged(HISTOGRAM, {"output": {"registry": {"url": "http://r:1"}}}), environ={})
-        [remark] = ours.remarks()
-        assert remark.startswith('output.registry: is not asked with output.format = "json"; choose')
+        [found] = ours.findings()
+        assert found.text == 'output.registry: is not asked with output.format = "json"'
+        assert found.action.startswith('choose output.format = "avro"')
 
 
 @pytest.mark.parametrize(

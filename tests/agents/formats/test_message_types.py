@@ -163,7 +163,7 @@ def test_a_field_that_the_class_does_not_have_is_named_with_the_nearest_one(path
     form = Protobuf([], f"{MODULE}:FieldDescriptorProto")
     found = list(form.unknown_fields(parse_paths([path])))
     assert len(found) == (says is not None)
-    assert says is None or says in found[0]
+    assert says is None or says in str(found[0])
 
 
 def test_instants_and_wrappers_have_no_fields() -> None:
@@ -180,8 +180,8 @@ def test_instants_and_wrappers_have_no_fields() -> None:
     event = pool.FindMessageTypeByName("susurrus_fields.Event")
     assert list(unknown_fields(event, parse_paths(["t", "w"]))) == []
     said = [next(unknown_fields(event, parse_paths([path]))) for path in ("t.seconds", "w.value")]
-    assert said == [
-        f'field "{path}": "{path[0]}" is no message with fields; name "{path[0]}" itself'
+    assert list(map(str, said)) == [
+        f'input: field "{path}": "{path[0]}" is no message with fields; name "{path[0]}" itself'
         for path in ("t.seconds", "w.value")
     ]
 
@@ -219,9 +219,8 @@ def test_config_check_and_a_worker_refuse_fields_that_the_class_does_not_have(
     changes: dict[str, Any], near: str, tmp_path: Path
 ) -> None:
     pipeline = pipeline_of(settings_from(settings(**changes), environ={}))
-    (said,) = pipeline.unknown_fields()
-    assert f"did you mean {near}?" in said
-    assert pipeline.missing() is None
+    (found,) = pipeline.format_findings()
+    assert (found.subject, found.level, found.action) == ("fields", "failure", f"did you mean {near}?")
     with pytest.raises(ConfigurationError, match="FieldDescriptorProto has no field"):
         pipeline.services()
     given = settings(**changes)["input"]
@@ -242,10 +241,12 @@ def toml(value: Any) -> str:
 
 def test_what_the_class_has_passes_and_a_class_that_is_elsewhere_is_no_error_here() -> None:
     good = pipeline_of(settings_from(settings(where="number > 0", time="number"), environ={}))
-    assert good.unknown_fields() == []
+    assert list(good.format_findings()) == []
     nested = pipeline_of(settings_from(settings(message="a.b_pb2:Outer.Inner.Leaf"), environ={}))
-    assert nested.unknown_fields() == []
-    assert "cannot be imported" in (nested.missing() or "")
+    (found,) = nested.format_findings()
+    assert (found.subject, found.level) == ("packages", "unknown")
+    assert found.text == 'input: input.message = "a.b_pb2:Outer.Inner.Leaf": cannot be imported'
+    assert found.action.startswith("write package.module:Message")
 
 
 @pytest.mark.parametrize("wrong", ["a:B.", "a:.B", "a:B..C", "a:B.1", "a.B", "a:B C"])
@@ -260,5 +261,5 @@ def test_the_fields_of_a_stream_are_looked_up_too() -> None:
         "input": {"topic": "t", "format": "protobuf", "message": f"{MODULE}:FieldDescriptorProto"},
         "stream": {"bound": 1.0, "epsilon": 1.0, "value": "numbr", "stream": "nam"},
     }
-    found = pipeline_of(settings_from(data, environ={})).unknown_fields()
-    assert [said.partition(";")[2] for said in found] == [' did you mean "name"?', ' did you mean "number"?']
+    found = pipeline_of(settings_from(data, environ={})).format_findings()
+    assert [one.action for one in found] == ['did you mean "name"?', 'did you mean "number"?']

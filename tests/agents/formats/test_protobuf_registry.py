@@ -163,12 +163,12 @@ def test_the_digest_says_whether_a_registry_decides_and_not_which_one(registry: 
     moved = settings_from(settings(registry={"url": "http://b:1", "patience": "1m"}), environ={})
     assert alone.config_digest() != with_one.config_digest() == moved.config_digest()
     assert (alone.in_digest("input.registry"), with_one.in_digest("input.registry")) == (False, True)
-    (said,) = alone.remarks()
-    assert said.startswith("input.registry: without one")
+    (said,) = alone.findings()
+    assert said.text.startswith("input.registry: without one")
     shown = [found for found in preflight(pipeline_of(alone)) if found.subject == "settings"]
-    assert [(found.level, found.text) for found in shown] == [("warning", said)]
-    assert not [said for said in with_one.remarks() if said.startswith("input.registry")]
-    assert pipeline_of(with_one).unknown_fields() == []
+    assert shown == [said]
+    assert not [found for found in with_one.findings() if found.text.startswith("input.registry")]
+    assert list(pipeline_of(with_one).format_findings()) == []
     avro = {"format": "avro", "message": None, "registry": {"url": "http://a:1"}}
     assert not settings_from(settings(**avro), environ={}).in_digest("input.registry")
 

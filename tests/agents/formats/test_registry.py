@@ -41,16 +41,18 @@ SECRET = "hunter2"
 )
 def test_is_blamed_on_the_property(properties: dict[str, Any], says: str) -> None:
     registry = Registry(url="http://registry:8081", properties=properties)
-    for attempt in (registry.check, registry.client):
-        with pytest.raises(ConfigurationError) as refused:
-            attempt("output.registry")
-        assert says in str(refused.value)
-        assert SECRET not in str(refused.value)
+    [found] = registry.findings("output.registry")
+    assert (found.subject, found.level) == ("output.registry", "failure")
+    with pytest.raises(ConfigurationError) as refused:
+        registry.client("output.registry")
+    assert says in str(refused.value) == str(found)
+    assert SECRET not in str(found)
+    assert refused.value.__context__ is None  # the client's own text may hold what was given
 
 
 def test_two_unknown_names_are_two_lines() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        Registry(url="http://r:1", properties={"zz": 1, "ssl.ca": "x"}).check("input.registry")
+        Registry(url="http://r:1", properties={"zz": 1, "ssl.ca": "x"}).client("input.registry")
     assert [line.split(":")[0] for line in str(refused.value).splitlines()] == [
         'input.registry.properties."zz"',
         'input.registry.properties."ssl.ca"',
@@ -59,13 +61,16 @@ def test_two_unknown_names_are_two_lines() -> None:
 
 def test_a_file_may_be_on_the_workers_only() -> None:
     registry = Registry(url="http://r:1", properties={"ssl.ca.location": "/nowhere/ca.pem"})
-    assert registry.check("input.registry") == (
-        'input.registry.properties."ssl.ca.location": cannot be loaded here; correct the file, its format or its password'
+    [found] = registry.findings("input.registry")
+    assert (found.level, found.text) == (
+        "unknown",
+        'input.registry.properties."ssl.ca.location": cannot be loaded here',
     )
+    assert found.action == "correct the file, its format or its password"
     with pytest.raises(ConfigurationError, match=r'"ssl\.ca\.location": cannot be loaded here'):
         registry.client("input.registry")
 
 
 def test_good_properties_pass_and_nothing_connects() -> None:
     good = {"basic.auth.user.info": f"u:{SECRET}", "timeout": "3", "max.retries": 2.0}
-    assert Registry(url="http://r:1", properties=good).check("input.registry") is None
+    assert Registry(url="http://r:1", properties=good).findings("input.registry") == []

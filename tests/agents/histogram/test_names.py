@@ -1,4 +1,4 @@
-"""Names of fields that may not be what was meant: remarked upon wherever settings are told, with the spelling to use."""
+"""Names of fields that may not be what was meant: warned of wherever settings are told, with the spelling to use."""
 
 from typing import Any
 
@@ -27,15 +27,15 @@ INPUT: dict[str, Any] = {"topic": "raw", "user": "host", "key": ["url"]}
         ({"where": "geo.City = 'a'", "key": ["Geo.city"]}, "Geo.city and geo.City are different fields"),
     ],
 )
-def test_it_is_remarked_upon(section: dict[str, Any], said: str) -> None:
-    [remark] = settings(input={**INPUT, **section}).remarks()
-    assert remark.startswith(said)
+def test_it_is_warned_of(section: dict[str, Any], said: str) -> None:
+    [found] = settings(input={**INPUT, **section}).findings()
+    assert str(found).startswith(said)
 
 
 def test_a_column_is_named() -> None:
     columns = [{"name": "long", "kind": "sum", "bound": 1, "expression": 'CASE WHEN a = "b c" THEN 1 ELSE 0 END'}]
-    [remark] = settings(columns=columns).remarks()
-    assert remark.startswith('column "long" reads a field called "b c"')
+    [found] = settings(columns=columns).findings()
+    assert str(found).startswith('column "long" reads a field called "b c"')
 
 
 def test_what_is_plain_is_not() -> None:
@@ -43,4 +43,4 @@ def test_what_is_plain_is_not() -> None:
         "where": '"event-type" = \'click\' AND "order" > 3',
         "key": ["url", "Status", {"name": "status", "expression": "Status + 1"}],
     }
-    assert list(settings(input={**INPUT, **plain}).remarks()) == []
+    assert list(settings(input={**INPUT, **plain}).findings()) == []

@@ -11,6 +11,7 @@ import confluent_kafka.cimpl
 import pytest
 
 from susurrus.agents.config import kafka_checks, kafka_names, kafka_owned
+from susurrus.agents.finding import refuse
 from susurrus.agents.kafka import profiles
 from susurrus.agents.operations.brokers import admin_of
 from susurrus.agents.pipelines import settings_from
@@ -34,7 +35,7 @@ def settings(properties: dict[str, Any], **sections: Any) -> Any:
 
 def refused(properties: dict[str, Any]) -> str:
     with pytest.raises(ConfigurationError) as caught:
-        profiles.check(settings(properties))
+        refuse(profiles.refusals(settings(properties)))
     assert SECRET not in str(caught.value)
     return str(caught.value)
 
@@ -116,14 +117,15 @@ def test_no_client_connects_or_stays() -> None:
 
 
 def test_what_some_clients_do_not_follow_is_said() -> None:
-    found = list(profiles.notes(settings({"queued.min.messages": 5, "compression.codec": "zstd", "linger.ms": 1})))
-    assert found == [
+    found = list(profiles.findings(settings({"queued.min.messages": 5, "compression.codec": "zstd", "linger.ms": 1})))
+    assert [one.text for one in found] == [
         'kafka.properties."queued.min.messages": the consumer of the raw topic has no such setting; all other clients follow it',
         'kafka.properties."compression.codec": some clients have their own value and do not follow it: lz4 (producers of '
         "partitions)",
         'kafka.properties."linger.ms": some clients have their own value and do not follow it: 50 (producer of status)',
     ]
-    assert list(profiles.notes(settings({"client.id": "me", "fetch.min.bytes": 1}))) == []
+    assert {(one.level, one.action) for one in found} == {("warning", "leave it out, unless the others need it")}
+    assert list(profiles.findings(settings({"client.id": "me", "fetch.min.bytes": 1}))) == []
 
 
 def test_a_command_says_the_same() -> None:
@@ -160,7 +162,7 @@ def test_what_librdkafka_would_take_and_no_pipeline_survives_is_refused(properti
     assert says in line
 
 
-def test_every_owned_property_is_refused_and_every_one_without_effect_is_remarked_upon() -> None:
+def test_every_owned_property_is_refused_and_every_one_without_effect_is_warned_of() -> None:
     for name in kafka_owned.OWNED:
         assert refused({name: "1"}).startswith(f'kafka.properties."{name}": leave it out; '), name
     for name in kafka_owned.PROGRAMS | kafka_owned.JAVA.keys():
@@ -170,14 +172,15 @@ def test_every_owned_property_is_refused_and_every_one_without_effect_is_remarke
         "produce.offset.report": "true", "enable.random.seed": "true", "share.acknowledgement.mode": "implicit",
     }  # fmt: skip
     for name in kafka_owned.WITHOUT_EFFECT:
-        [line] = profiles.notes(settings({name: value.get(name, 10)}))
-        assert line.startswith(f'kafka.properties."{name}": has no effect; '), name
+        [found] = profiles.findings(settings({name: value.get(name, 10)}))
+        assert found.text.startswith(f'kafka.properties."{name}": has no effect; '), name
+        assert found.action == "leave it out"
 
 
-def test_a_property_that_only_a_newer_librdkafka_knows_is_remarked_upon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_property_that_only_a_newer_librdkafka_knows_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_checks, "SORTED", kafka_names.SORTED - {"debug"})
-    lines = list(profiles.notes(settings({"debug": "conf"})))
-    assert any("Susurrus does not know what it does there" in line for line in lines)
+    lines = list(profiles.findings(settings({"debug": "conf"})))
+    assert any("Susurrus does not know what it does there" in line.text for line in lines)
 
 
 class Library:

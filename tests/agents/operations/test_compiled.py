@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from susurrus.agents.operations import compiled, worker
-from susurrus.agents.operations.preflight.machine import check_compiled
 from susurrus.agents.pipelines import pipeline_of, settings_from
 
 ROOT = Path(__file__).parents[3]
@@ -18,38 +17,33 @@ def have(monkeypatch: pytest.MonkeyPatch, *, topics: object, mechanisms: object)
     monkeypatch.setattr(compiled.mechanisms, "compiled", mechanisms)
 
 
-def test_compiled_is_said_as_a_matter_of_course(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_compiled_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, topics=object(), mechanisms=object())
-    with caplog.at_level(logging.INFO):
-        compiled.say()
-    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [("INFO", "the hot loops are compiled")]
-    assert [found.level for found in check_compiled()] == ["ok"]
+    found = compiled.finding()
+    assert (found.subject, found.level, str(found)) == ("compiled loops", "ok", "the hot loops are compiled")
 
 
 @pytest.mark.parametrize("half", [{"topics": None, "mechanisms": object()}, {"topics": object(), "mechanisms": None}])
 def test_half_of_them_is_not_enough(monkeypatch: pytest.MonkeyPatch, half: dict[str, object]) -> None:
     have(monkeypatch, **half)
     monkeypatch.delenv("SUSURRUS_COMPILED", raising=False)
-    loaded, text = compiled.path_taken()
-    assert not loaded
-    assert text.endswith("install Rust 1.83 or later and then Susurrus again")
-    [found] = check_compiled()
-    assert (found.level, found.text) == ("warning", text)
+    found = compiled.finding()
+    assert found.level == "warning"
+    assert found.action.endswith("install Rust 1.83 or later and then Susurrus again")
 
 
 def test_who_turned_them_off_is_reminded(monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch, topics=None, mechanisms=None)
     monkeypatch.setenv("SUSURRUS_COMPILED", "0")
-    loaded, text = compiled.path_taken()
-    assert not loaded
-    assert text.startswith("SUSURRUS_COMPILED=0: ")
-    assert text.endswith("unset it to use the compiled ones")
+    found = compiled.finding()
+    assert found.level == "warning"
+    assert found.text.startswith("SUSURRUS_COMPILED=0: ")
+    assert found.action == "unset it to use the compiled ones"
 
 
+@pytest.mark.parametrize(("loaded", "level"), [(None, "WARNING"), (object(), "INFO")], ids=["python", "compiled"])
 def test_a_worker_says_it_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, loaded: object, level: str
 ) -> None:
     """Up to where it would make its application."""
 
@@ -59,7 +53,7 @@ def test_a_worker_says_it_once(
     def build(pipeline: object) -> None:
         raise Stop
 
-    have(monkeypatch, topics=None, mechanisms=None)
+    have(monkeypatch, topics=loaded, mechanisms=loaded)
     monkeypatch.delenv("SUSURRUS_COMPILED", raising=False)
     monkeypatch.setattr(worker, "build_app", build)
     monkeypatch.setattr(worker.logs, "configure", lambda level, form: None)
@@ -71,8 +65,8 @@ def test_a_worker_says_it_once(
     }
     with caplog.at_level(logging.INFO), pytest.raises(Stop):
         worker.run_worker(pipeline_of(settings_from(data, environ={})))
-    [said] = [each for each in caplog.records if each.name == compiled.__name__]
-    assert (said.levelname, said.getMessage()) == ("WARNING", compiled.path_taken()[1])
+    [said] = [each for each in caplog.records if "the hot loops" in each.getMessage()]
+    assert (said.levelname, said.getMessage()) == (level, str(compiled.finding()))
 
 
 @pytest.mark.parametrize("crate", ["topics", "mechanisms"])

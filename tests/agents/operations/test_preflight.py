@@ -20,7 +20,7 @@ from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.preflight import clock, machine
 from susurrus.agents.operations.preflight.run import preflight
 from susurrus.agents.pipelines import pipeline_of, settings_from
-from susurrus.agents.runtime.host import FileLimit
+from susurrus.agents.runtime.host import Limit
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.broker import Broker, wait_for
 from tests.guarded import Guarded
@@ -177,7 +177,7 @@ def test_a_disk_that_is_full_or_in_the_way(ready: Setting, monkeypatch: pytest.M
 def test_a_small_limit_of_open_files(
     ready: Setting, monkeypatch: pytest.MonkeyPatch, allowed: float, state: str
 ) -> None:
-    limit = FileLimit(allowed=allowed, least=226, enough=500, tasks=9)
+    limit = Limit("open files", allowed, 226, 500, 9, "at most so many", "raise the hard limit")
     monkeypatch.setattr(machine.host, "file_limit", lambda *arguments, **options: limit)
     found = ready.one("open files")
     assert found.level == state

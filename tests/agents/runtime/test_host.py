@@ -104,7 +104,7 @@ def test_the_soft_limit_is_raised_as_far_as_needed() -> None:
 def test_a_hard_limit_that_is_too_low_for_all_partitions_is_told_with_the_number() -> None:
     found = limited(256, 1000, "-c", RAISE)
     assert found.stdout == "1000\n", found.stderr
-    assert f"and {host.files_needed(24, 3, tables=16)} for all 24 partitions" in found.stderr
+    assert f"and up to {host.files_needed(24, 3, tables=16):,} for all 24 partitions" in found.stderr
 
 
 def test_a_hard_limit_that_is_too_low_for_any_worker_ends_it(tmp_path: Path) -> None:

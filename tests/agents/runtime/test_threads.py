@@ -53,7 +53,7 @@ def test_the_smallest_room_of_all_groups_binds(machine: Path) -> None:
     group(machine, "kubepods/pod1", "400", 10)
     found = thread_limit(3, stages=3, brokers=1)
     assert found.allowed == 50
-    assert f"{machine}/cgroup/kubepods/pids.max, which is 500" in found.by
+    assert f"{machine}/cgroup/kubepods/pids.max, which is 500" in found.action
 
 
 def test_groups_of_the_first_version_and_the_kernel_count_too(machine: Path) -> None:
@@ -64,7 +64,10 @@ def test_groups_of_the_first_version_and_the_kernel_count_too(machine: Path) -> 
     (machine / "proc/loadavg").write_text("0.1 0.1 0.1 2/850 77\n")
     (machine / "proc/sys/kernel/threads-max").write_text("1000\n")
     found = thread_limit(3, stages=3, brokers=1)
-    assert (found.allowed, found.by) == (150, "kernel.threads-max, which is 1000 for the whole machine (sysctl)")
+    assert (found.allowed, found.action) == (
+        150,
+        "raise kernel.threads-max, which is 1000 for the whole machine (sysctl)",
+    )
 
 
 def test_too_few_for_one_of_each_stage_refuse_and_too_few_for_all_warn(
@@ -101,7 +104,7 @@ def test_the_limit_of_a_user_is_read_as_the_kernel_keeps_it() -> None:
                 started += 1
         except RuntimeError:
             pass
-        print(int(found.allowed), started, "ulimit -u, which is 40" in found.by, flush=True)
+        print(int(found.allowed), started, "ulimit -u, which is 40" in found.action, flush=True)
         os._exit(0)
     """
     done = subprocess.run(

@@ -12,8 +12,8 @@ from dp_accounting.pld import PLDAccountant
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
+from susurrus.agents.config.meaning import cost, factor
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.config.warnings import cost, factor
 from susurrus.agents.operations import worker
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from
 from susurrus.agents.types.durations import format_duration
@@ -32,7 +32,10 @@ first_window = "1995-08-01T00:00:00Z"
 
 
 def of(settings: Settings, users: int | None = None) -> list[str]:
-    return pipeline_of(settings).warnings(users)
+    found = pipeline_of(settings).promise_findings(users)
+    assert {(one.subject, one.level) for one in found} <= {("promise", "warning")}
+    assert all(one.action for one in found)
+    return list(map(str, found))
 
 
 def other_kind(kind: str, **section: Any) -> Settings:
@@ -53,8 +56,8 @@ def test_without_a_budget_it_says_what_thirty_windows_cost() -> None:
     [text] = of(settings)
     assert text.startswith("[budget] is not set, so nothing stops the pipeline.")
     assert "active in 30 windows (30d)" in text
-    assert "not by epsilon = 6." in text
-    assert text.endswith("Set [budget] to the total that you can answer for.")
+    assert "not by epsilon = 6;" in text
+    assert text.endswith("; set [budget] to the total that you can answer for")
     promise = pipeline_of(settings).per_window()
     assert promise is not None
     epsilon, delta, mu = numbers(text, "epsilon", "delta", "mu")
@@ -182,15 +185,17 @@ def test_a_worker_says_it_once_when_it_starts(
     with caplog.at_level(logging.INFO), pytest.raises(Stop):
         worker.run_worker(pipeline)
     said = [record for record in caplog.records if record.name == worker.__name__]
-    assert [record.getMessage() for record in said] == pipeline.warnings()
+    [*said, last] = said
+    assert [record.getMessage() for record in said] == list(map(str, pipeline.promise_findings()))
     assert {record.levelno for record in said} == {logging.WARNING}
+    assert "the hot loops" in last.getMessage()
 
 
 @pytest.mark.parametrize("ahead", ["0s", "1ms", "999ms"])
 def test_an_event_time_that_may_not_be_ahead_of_the_stamp_loses_records(ahead: str) -> None:
     [_, text] = of(changed(input={"time": "at"}, clock={"max_future": ahead}))
     assert text.startswith(f'clock.max_future = "{ahead}", input.time = "at": ')
-    assert text.endswith('Use minutes; the default is "5m". It costs no privacy.')
+    assert text.endswith('; use minutes, which cost no privacy; the default is "5m"')
     default = changed().clock.max_future
     assert format_duration(default) == "5m"
 
@@ -229,7 +234,7 @@ def test_the_commands_show_the_same(tmp_path: Path) -> None:
         assert max(map(len, result.stdout.splitlines())) <= 80
         return one_line(result.stdout)
 
-    warnings = pipeline_of(load_settings(config, {})).warnings()
+    warnings = of(load_settings(config, {}))
     assert len(warnings) == 2
     checked = printed("config", "check")
     assert "Before you promise it" in checked

@@ -1,14 +1,16 @@
-"""What a promise means that a reader may not expect, in sentences for an engineer and a lawyer alike.
+"""Findings of what a promise means that a reader may not expect, in sentences for an engineer and a lawyer alike.
 
 `susurrus config check`, `explain`, `preflight` and the log of a worker's start show the same. The numbers come from the
-configuration alone. None of these sentences stops anything.
+configuration alone. All are warnings; none stops anything.
 """
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import Finding
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
@@ -23,33 +25,36 @@ ONE_CLOCK: Final = 1_000
 _READABLE: Final = 30.0
 _ENDLESS: Final = 10**9
 """What `Budget.windows_left` says at most."""
+_warning: Final = partial(Finding, "promise", "warning")
 
 
-def of_epsilon(field: str, epsilon: float) -> Iterator[str]:
+def of_epsilon(field: str, epsilon: float) -> Iterator[Finding]:
     """Whether epsilon is large, and what it means in words. field: as ``section.name``."""
     if epsilon > LARGE_EPSILON:
-        yield (
+        yield _warning(
             f"{field} = {epsilon:g}: the odds of any conclusion about one user may change by a factor of up to e^{epsilon:g}, "
             f"about {factor(epsilon)}. Someone who thought it an even chance that a user did something may then be wrong in only "
-            f"1 of {factor(epsilon)} cases. Above {LARGE_EPSILON:g} this protects little; lower it."
+            f"1 of {factor(epsilon)} cases. Above {LARGE_EPSILON:g} this protects little",
+            "lower it",
         )
 
 
-def of_delta(field: str, delta: float, users: int | None) -> Iterator[str]:
+def of_delta(field: str, delta: float, users: int | None) -> Iterator[Finding]:
     """Whether delta is large by itself, or for so many users."""
     if users is not None and delta > 1 / users:
-        yield (
+        yield _warning(
             f"{field} = {delta:g}, {users:,} users: the promise may fail altogether with probability {delta:g} for each user, that "
-            f"is for {delta * users:,.3g} of them. Choose much less than one over the number of users, {1 / users:.2g}."
+            f"is for {delta * users:,.3g} of them",
+            f"choose much less than one over the number of users, {1 / users:.2g}",
         )
     elif delta > LARGE_DELTA:
-        yield (
-            f"{field} = {delta:g}: with this probability the promise may fail altogether for a user. Choose {LARGE_DELTA:g} or "
-            "less, and much less than one over the number of users."
+        yield _warning(
+            f"{field} = {delta:g}: with this probability the promise may fail altogether for a user",
+            f"choose {LARGE_DELTA:g} or less, and much less than one over the number of users",
         )
 
 
-def of_windows(settings: Settings, promise: Guarantee) -> Iterator[str]:
+def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
     """What many windows cost a user who is active in all of them, and what stops the pipeline. promise: of one window."""
     length, total, archived = settings.window.length, settings.budget, _archived(settings)
     if total is None:
@@ -58,10 +63,10 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[str]:
             return
         epsilon, delta, mu = cost(promise, windows)
         endless = "so nothing stops the pipeline" if archived is None else f"and the archive has {archived:,} windows"
-        yield (
+        yield _warning(
             f"[budget] is not set, {endless}. A user who is active in {windows} windows ({format_duration(windows * length)}) is "
-            f"protected by epsilon = {epsilon:.3g} at delta = {delta:.3g} (mu = {mu:.3g}), not by epsilon = {promise.epsilon:g}. "
-            "Set [budget] to the total that you can answer for."
+            f"protected by epsilon = {epsilon:.3g} at delta = {delta:.3g} (mu = {mu:.3g}), not by epsilon = {promise.epsilon:g}",
+            "set [budget] to the total that you can answer for",
         )
         return
     fits = Budget(epsilon=total.epsilon, delta=total.delta).windows_left(Spend(), promise)
@@ -73,30 +78,31 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[str]:
         if first is None
         else f" The window of {format_time(first + fits * length)} is the first that is not published."
     )
-    yield (
+    yield _warning(
         f"budget.epsilon = {total.epsilon:g}, budget.delta = {total.delta:g}: the pipeline publishes {fits:,} "
         f"window{'' if fits == 1 else 's'} ({format_duration(fits * length)}), fewer if others charge the raw topic, and then no "
-        f"more.{until} A user who is active in all of them is protected by this total, not by epsilon = {promise.epsilon:g}. "
-        "`susurrus ledger show` says what is left."
+        f"more.{until} A user who is active in all of them is protected by this total, not by epsilon = {promise.epsilon:g}",
+        "see what is left with `susurrus ledger show`",
     )
 
 
-def of_event_time(settings: Settings) -> Iterator[str]:
+def of_event_time(settings: Settings) -> Iterator[Finding]:
     """Whether a clock that is a little ahead of another one loses records."""
     time, ahead = settings.input.time, settings.clock.max_future
     if time != "kafka" and ahead < ONE_CLOCK:
-        yield (
+        yield _warning(
             f'clock.max_future = "{format_duration(ahead)}", input.time = "{time}": an event whose time is more than that beyond '
-            "Kafka's stamp of its record is a dead letter (IN_FUTURE), and the clocks of two hosts differ by more every day. "
-            'Use minutes; the default is "5m". It costs no privacy.'
+            "Kafka's stamp of its record is a dead letter (IN_FUTURE), and the clocks of two hosts differ by more every day",
+            'use minutes, which cost no privacy; the default is "5m"',
         )
 
 
-def of_units(section: str, unit: str, epsilon: float) -> Iterator[str]:
+def of_units(section: str, unit: str, epsilon: float) -> Iterator[Finding]:
     """What many reports or values of one user cost. section: whose promise is for each of them. unit: what it is called."""
-    yield (
+    yield _warning(
         f"{section}.epsilon = {epsilon:g}: is for each {unit} by itself, not for each user. {MANY} {unit}s of one user cost up to "
-        f"epsilon = {MANY * epsilon:g} together. No [budget] counts them, so limit how many {unit}s a user sends."
+        f"epsilon = {MANY * epsilon:g} together. No [budget] counts them",
+        f"limit how many {unit}s a user sends",
     )
 
 
