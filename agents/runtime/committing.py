@@ -139,7 +139,7 @@ class Committing:
         """Close producer and store. Never raises: a task that gives up must be able to start again."""
         store, self._store = self._store, None
         self._transactions.close()
-        if store is not None and self._context.disk.trouble:
+        if store is not None and self._context.disk.finding:
             store.abandon()
         elif store is not None:
             try:

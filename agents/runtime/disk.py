@@ -34,7 +34,7 @@ _BYTES: Final = bytes(4096)
 
 class Disk:
     """The disk of one worker's stores. directory: the worker's own. gives_up: called once, with the reason, when it stays unusable.
-    silence: seconds after which a look that has not come back is a trouble, too."""
+    silence: seconds after which a look that has not come back is a failure, too."""
 
     def __init__(self, directory: Path, *, gives_up: Callable[[Finding], None], silence: float) -> None:
         self._directory = directory
@@ -49,7 +49,7 @@ class Disk:
         """Monotonic time at which the look that is under way began."""
 
     @property
-    def trouble(self) -> Finding | None:
+    def finding(self) -> Finding | None:
         """What is wrong with the disk, as of the last look."""
         return self._failure
 

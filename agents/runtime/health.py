@@ -29,11 +29,11 @@ class Health:
         """Why this process should be restarted, or None. A restart helps neither a refusal nor a broker that is away."""
         if self.gave_up:
             return self.gave_up
-        if trouble := self._disk.unhealthy():
-            return str(trouble)
+        if found := self._disk.unhealthy():
+            return str(found)
         for task in self._group.tasks.values():
-            if task.disk_trouble:
-                return f"{task.name}: {task.disk_trouble}"
+            if task.disk_finding:
+                return f"{task.name}: {task.disk_finding}"
             if (silent := task.silent_for(self._limit)) is not None:
                 return f"{task.name} has hung for {silent:.0f} s"
         loop = self._group.loop

@@ -37,7 +37,7 @@ _LONGEST_PAUSE_SECONDS = 300.0
 _TRIAL_SECONDS = 30.0
 """A task that was refused really runs when it has committed, or has not refused for so long."""
 _DISK_SERIES_SECONDS = 60.0
-"""Failures that follow each other within this are one trouble."""
+"""Failures that follow each other within this are one series."""
 
 Close = Callable[[bool], None]
 State = Literal["starting", "running", "refused", "fenced", "stopped"]
@@ -53,10 +53,10 @@ class Recovery:
     """The state of the thread; ``state`` is what status shows."""
     refusal: Finding | None = field(default=None, init=False)
     """Why the task refused, until it really runs again."""
-    disk_trouble: Finding | None = field(default=None, init=False)
+    disk_finding: Finding | None = field(default=None, init=False)
     """What is wrong with the local disk, until the store could be opened and the task runs."""
     _reason: Finding | None = field(default=None, init=False)
-    _trouble: Finding | None = field(default=None, init=False)
+    _finding: Finding | None = field(default=None, init=False)
     """Why the last attempt to start or to run failed."""
     _refused_times: int = field(default=0, init=False)
     _runs_since: float = field(default=0.0, init=False)
@@ -75,7 +75,7 @@ class Recovery:
         if self.state == "refused":
             return self.refusal or self._reason
         if self.state == "starting":
-            return self._trouble or self._reason  # of the last attempt, not the step of this one
+            return self._finding or self._reason  # of the last attempt, not the step of this one
         return self._reason
 
     def take_after(self, before: "Recovery") -> None:
@@ -91,7 +91,7 @@ class Recovery:
     def runs(self) -> None:
         """The start has succeeded."""
         self._set("running", None)
-        self._trouble = self.disk_trouble = None
+        self._finding = self.disk_finding = None
         self._public = None
         self._runs_since = time.monotonic()
         if not self.refusal:
@@ -105,7 +105,7 @@ class Recovery:
     def committed(self) -> None:
         """The task has committed, so it really runs: withdraw the refusal, if there is one. Not on a disk that the worker gives up:
         what is committed then is in memory only."""
-        if self.refusal and not self.context.disk.trouble:
+        if self.refusal and not self.context.disk.finding:
             log.info("%s goes on after it had refused", self.context.name)
             self._withdraw_refusal()
 
@@ -184,15 +184,15 @@ class Recovery:
         self._refused_times = min(self._refused_times + 1, 10)
         return self._start_again(self.refusal, close, pause)
 
-    def disk_stays_unusable(self, trouble: Finding) -> None:
+    def disk_stays_unusable(self, found: Finding) -> None:
         """Called by another thread when the worker gives up: the partition is refused with the others until it is taken over."""
-        self.refusal = self.disk_trouble = trouble
+        self.refusal = self.disk_finding = found
         self._record_refusal()
 
     def _disk_failed(self, unusable: StoreUnusable, close: Close) -> bool:
-        if trouble := self.context.disk.look():
-            self.disk_trouble = self._trouble = trouble
-            self._set("starting", trouble)
+        if found := self.context.disk.look():
+            self.disk_finding = self._finding = found
+            self._set("starting", found)
             self.context.disk.wait(self.life.stopping, self.life.mark_alive)
             close(False)
             return not self.life.stopping.is_set()
@@ -200,20 +200,20 @@ class Recovery:
         first, last = self._disk_failures
         first = now if now - last > _DISK_SERIES_SECONDS else first
         self._disk_failures = (first, now)
-        self.disk_trouble = disk_finding(unusable)
+        self.disk_finding = disk_finding(unusable)
         log.warning("%s: %s", self.context.name, str(unusable))
         if now - first < PATIENCE_SECONDS:
-            return self._start_again(self.disk_trouble, close)
-        self.refusal = self.disk_trouble
+            return self._start_again(self.disk_finding, close)
+        self.refusal = self.disk_finding
         self._set("refused", self.refusal)
         close(False)
         self._record_refusal()
         self.context.give_up(f"{self.context.name}: {unusable}")
         return False
 
-    def _start_again(self, trouble: Finding, close: Close, seconds: float | None = None, *, wipe: bool = False) -> bool:
-        self._trouble = trouble
-        self._set("starting", trouble)
+    def _start_again(self, found: Finding, close: Close, seconds: float | None = None, *, wipe: bool = False) -> bool:
+        self._finding = found
+        self._set("starting", found)
         close(wipe)
         self.pause(seconds)
         return True

@@ -68,9 +68,9 @@ class PartitionTask(threading.Thread):
         return self.recovery.phase == "running"
 
     @property
-    def disk_trouble(self) -> Finding | None:
+    def disk_finding(self) -> Finding | None:
         """What is wrong with the local disk."""
-        return self.recovery.disk_trouble
+        return self.recovery.disk_finding
 
     @property
     def position(self) -> Offset:

@@ -66,7 +66,7 @@ class Task(SimpleNamespace):
 
     def __init__(self, stage: str, partition: int, **changes: Any) -> None:
         fields = {
-            "state": "running", "stalled": None, "disk_trouble": None, "position": 12, "interval": 3, "alive_at": time.monotonic(),
+            "state": "running", "stalled": None, "disk_finding": None, "position": 12, "interval": 3, "alive_at": time.monotonic(),
             "committed_at": time.monotonic() - 5, "store_bytes": 4096, "committed_counters": {"in": 100, "late": 2},
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))

@@ -24,14 +24,14 @@ def disk_of(directory: Path, given_up: list[Finding] | None = None, *, silence: 
 
 def test_a_disk_that_can_be_written_is_no_trouble_and_nothing_stays_on_it(tmp_path: Path) -> None:
     disk = disk_of(tmp_path)
-    assert (disk.look(), disk.trouble, disk.unhealthy()) == (None, None, None)
+    assert (disk.look(), disk.finding, disk.unhealthy()) == (None, None, None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_directory_that_is_gone_is_a_trouble_until_it_is_back(tmp_path: Path) -> None:
     disk = disk_of(tmp_path / "state")
     assert "errno=ENOENT" in str(disk.look())
-    assert disk.unhealthy() == disk.trouble is not None
+    assert disk.unhealthy() == disk.finding is not None
     (tmp_path / "state").mkdir()
     assert (disk.look(), disk.unhealthy()) == (None, None)
 
@@ -67,7 +67,7 @@ def test_a_disk_that_stays_unusable_is_given_up_once_and_one_that_heals_is_not(
     for _ in range(5):
         disk.look()
         now[0] += 1.0
-    assert given_up == [disk.trouble]
+    assert given_up == [disk.finding]
     assert "errno=EROFS" in given_up[0].text
 
 
@@ -118,7 +118,7 @@ def test_stores_of_a_full_disk_are_left_at_once_and_closed_when_it_has_room(
             store.write([(b"\x01a", b"2")], meta=b"second")
         fill(place)
         assert "errno=ENOSPC" in str(disk.look())
-        assert str(place) in str(disk.trouble)
+        assert str(place) in str(disk.finding)
         monkeypatch.setattr(Store, "close", lambda _: pytest.fail("RocksDB would wait"))
         for store in stores:
             store.abandon()

@@ -54,7 +54,7 @@ class World:
         self.ledger, self.given_up = Ledger(), list[str]()
         self.pauses: list[float] = []
         self.now = 1000.0
-        self.disk: Any = SimpleNamespace(trouble=None, look=lambda: self.disk.trouble)
+        self.disk: Any = SimpleNamespace(finding=None, look=lambda: self.disk.finding)
         services = {
             "clients": SimpleNamespace(application="s.p", embedded=False),
             "ledger": self.ledger,
@@ -236,7 +236,7 @@ def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkey
     seen: list[Finding | None] = []
 
     def start(task: PartitionTask) -> None:
-        seen.append(task.disk_trouble)
+        seen.append(task.disk_finding)
         raise FULL
 
     world = World(monkeypatch, start=start)
@@ -258,7 +258,7 @@ def test_a_disk_that_has_room_again_in_time_is_no_reason(monkeypatch: pytest.Mon
 
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.task.run()
-    assert (world.given_up, world.ledger.recorded, world.task.disk_trouble) == ([], [None], None)
+    assert (world.given_up, world.ledger.recorded, world.task.disk_finding) == ([], [None], None)
 
 
 def test_a_disk_that_fails_again_and_again_while_the_task_works_is_the_same_trouble(
@@ -336,21 +336,21 @@ def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves
     attempts: list[str] = []
 
     def start(task: PartitionTask) -> None:
-        attempts.append(task.disk_trouble)
+        attempts.append(task.disk_finding)
         if len(attempts) < 3:
-            world.disk.trouble = FULL_DISK
+            world.disk.finding = FULL_DISK
             raise FULL
 
     def wait(stopping: object, mark_alive: object) -> None:
         assert (world.task.state, world.task.stall()) == ("starting", FULL_DISK)
         world.now += 1_000.0
-        world.disk.trouble = None
+        world.disk.finding = None
 
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.disk.wait = wait
     world.task.run()
     assert attempts == [None, FULL_DISK, FULL_DISK]
-    assert (world.given_up, world.pauses, world.task.disk_trouble) == ([], [], None)
+    assert (world.given_up, world.pauses, world.task.disk_finding) == ([], [], None)
 
 
 def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_refused(
@@ -361,7 +361,7 @@ def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_
     def work(task: PartitionTask) -> None:
         store: Any = SimpleNamespace(abandon=lambda: left.append("abandoned"), close=lambda: left.append("closed"))
         task._committing._store = store
-        world.disk.trouble = FULL_DISK
+        world.disk.finding = FULL_DISK
         task.recovery.disk_stays_unusable(FULL_DISK)  # as the look at the disk does
         task.stop()
 
