@@ -468,7 +468,7 @@ def test_evidence_is_read_again_with_the_topic() -> None:
         index.take(told(0, MINE), 101)
         assert pooled(index) == {0: MINE, 1: OTHERS}
         index.clear()
-    index.refuse("no")
+    index.refuse(Refusal("no", "begin a new epoch"))
     with pytest.raises(Refusal, match="no"):
         pooled(index)
 
@@ -638,22 +638,22 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_waited_for_and_said(
 
     monkeypatch.setattr(log, "topic_id", topic_id)
     index = started(log)
-    wait_for(lambda: "does not exist" in index.unreadable)
+    wait_for(lambda: "does not exist" in str(index.unreadable))
     assert not index.complete(0)
     known.set()
     wait_for(lambda: index.complete(0))
-    assert index.unreadable == ""
+    assert index.unreadable is None
 
 
 def test_why_the_topic_cannot_be_read_is_said_while_it_is_so(started: Any) -> None:
     log = Log([])
     log.errors = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)] * 200
     index = started(log)
-    wait_for(lambda: "TOPIC_AUTHORIZATION_FAILED" in index.unreadable)
+    wait_for(lambda: "TOPIC_AUTHORIZATION_FAILED" in str(index.unreadable))
     log.errors = []
     log.values = complete(0)
     wait_for(lambda: index.complete(0))
-    assert index.unreadable == ""
+    assert index.unreadable is None
 
 
 def test_a_broker_that_is_away_at_the_start_is_waited_for(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:

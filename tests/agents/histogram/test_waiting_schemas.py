@@ -360,6 +360,8 @@ def test_an_unknown_schema_says_where_it_is_named_and_what_to_do(
     for _ in range(3):
         played.commit()
         played.clock.now += SECOND
-    said = f"topic=raw partition=0 offset=1: the schema registry does not know schema id={NEVER}: register that schema"
-    assert said in (str(played.runner.stage.stall(0) or ""))
-    assert [said in line for line in caplog.messages] == [True]
+    stall = played.runner.stage.stall(0)
+    assert stall is not None
+    assert f"topic=raw partition=0 offset=1: the schema registry does not know schema id={NEVER}" in stall.text
+    assert stall.action.startswith("register that schema")
+    assert [str(stall) in line for line in caplog.messages] == [True]
