@@ -99,7 +99,7 @@ def few_brokers(settings: Settings, brokers: int) -> Finding | None:
         "warning",
         f"{brokers} broker{'' if brokers == 1 else 's'}, so topics have replication {replicas} instead of "
         f"{settings.topics.replication_factor} (topics.replication_factor): a lost disk loses the pipeline's state",
-        "add brokers, or lower it if this is a trial",
+        "add brokers, or set the lower number if this is a trial",
     )
 
 
