@@ -200,7 +200,7 @@ def test_answers_of_tune_stand_and_fall(name, defect):
 def test_the_enumerated_distribution_is_the_one_the_window_states(name):
     """Every code with the probability that exact_probabilities says: nothing is left out, nothing comes twice."""
     with audit_local.small_machine():
-        window = audit_local.Window(audit_local.EPSILON, audit_local._WIDTH, audit_local._CELLS)
+        window = audit_local.WindowMechanism(audit_local.EPSILON, audit_local._WIDTH, audit_local._CELLS)
         inner, outer = window.exact_probabilities()
         for position in range(window.positions + 1):
             found = audit_local.exact_distribution(audit_local.CASES[name].report, position / window.positions, (2,))

@@ -368,7 +368,7 @@ def test_a_frozen_worker_that_wakes_up_in_another_epoch_writes_nothing_of_the_ol
         frozen.signal(signal.SIGCONT)
         # Those that have something to commit notice it first; nothing of what the others hold in memory can be committed either.
         rows = wait_until_refused(pipeline, ("route", 0), ("route", 1))
-        assert {str(row.finding) for row in rows} == {
+        assert {row.finding.text for row in rows} == {
             "epoch=2 has begun while this worker was away, and it still has the epoch before"
         }
         assert {row.finding.action for row in rows} == {"restart it"}

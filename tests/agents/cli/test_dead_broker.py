@@ -89,7 +89,7 @@ def with_config(command: Any, name: str = "") -> Iterator[str]:
     if hasattr(command, "commands"):
         for part, inner in command.commands.items():
             yield from with_config(inner, f"{name} {part}".strip())
-    elif any("--config" in parameter.opts for parameter in command.params):
+    elif any("--config" in parameter.opts for parameter in command.loaded().params):
         yield name
 
 
