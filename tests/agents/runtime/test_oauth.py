@@ -62,8 +62,9 @@ def test_a_wrong_secret_ends_the_worker(door: Door) -> None:
     assert not found.waits
     assert found.text == (
         'kafka.properties."sasl.oauthbearer.client.id" and "sasl.oauthbearer.client.secret": the identity provider refuses them '
-        "(HTTP 401, invalid_client); correct them"
+        "(HTTP 401, invalid_client)"
     )
+    assert found.action == "correct them"
 
 
 def test_a_token_that_the_brokers_do_not_take_ends_the_worker(door: Door) -> None:
@@ -77,7 +78,8 @@ def test_an_identity_provider_that_is_away_is_waited_for(door: Door) -> None:
     (port,) = free_ports(1)
     found = found_by(door, **{"sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{port}/token"})
     assert found.waits
-    assert "127.0.0.1 gives no token (Connection refused); see to the identity provider" in found.text
+    assert "127.0.0.1 gives no token (Connection refused)" in found.text
+    assert found.action.startswith("see to the identity provider")
     door.provider.status = 503
     found = found_by(door, **{"sasl.oauthbearer.scope": "another"})
     assert found.waits
