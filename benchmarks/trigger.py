@@ -174,7 +174,7 @@ class OnePartition:
         rows = [SimpleNamespace(offset=start + i, value=record) for i, record in enumerate(records)]
         began = time.perf_counter()
         self.task.offer(Batch(start, self.end, rows, generation=1))
-        self._wait(lambda: self.task.position == self.end, self.task)
+        self._wait(lambda: self.task.committing.position == self.end, self.task)
         self.interval = Interval(self.interval + 1)
         return time.perf_counter() - began
 

@@ -105,10 +105,11 @@ class WorkerCollector(Collector):
         }
         states = {place: state_of(task, task.stall()) for place, task in tasks.items()}
         closed = {place: task.report().get("interval") for place, task in tasks.items()}
+        commits = {place: task.committing for place, task in tasks.items()}
         calendar, now, due = self._settings.calendar, time.monotonic(), due_interval(self._settings)
         return {
             "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
-            "susurrus_partition_position": {at: t.position if t.position >= 0 else None for at, t in tasks.items()},
+            "susurrus_partition_position": {at: c.position if c.position >= 0 else None for at, c in commits.items()},
             "susurrus_partition_closed_until_seconds": {
                 at: None if last is None else calendar.boundary(last) / 1000 for at, last in closed.items()
             },
@@ -116,12 +117,12 @@ class WorkerCollector(Collector):
                 at: None if last is None else max(0, due - last) for at, last in closed.items()
             },
             "susurrus_partition_seconds_since_commit": {
-                at: None if t.committed_at is None else now - t.committed_at for at, t in tasks.items()
+                at: None if c.committed_at is None else now - c.committed_at for at, c in commits.items()
             },
             "susurrus_stage_committed": {
-                (*at, name): total for at, t in tasks.items() for name, total in t.committed_counters.items()
+                (*at, name): total for at, c in commits.items() for name, total in c.counters.items()
             },
-            "susurrus_store_bytes": {at: t.store_bytes for at, t in tasks.items()},
+            "susurrus_store_bytes": {at: c.store_bytes for at, c in commits.items()},
         }
 
     def _of_privacy(self) -> Values:

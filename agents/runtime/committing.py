@@ -23,7 +23,7 @@ class Committing:
 
     def __init__(self, context: TaskContext, life: Life) -> None:
         self.position = Offset(-1)
-        """Input offset of the last commit."""
+        """Input offset of the last commit; -1 while that is unknown."""
         self.committed_at: float | None = None
         """Monotonic time of this task's last commit."""
         self.counters: dict[str, int] = {}

@@ -32,8 +32,8 @@ class Health:
         if found := self._disk.unhealthy():
             return str(found)
         for task in self._group.tasks.values():
-            if task.disk_finding:
-                return f"{task.name}: {task.disk_finding}"
+            if found := task.recovery.disk_finding:
+                return f"{task.name}: {found}"
             if (silent := task.silent_for(self._limit)) is not None:
                 return f"{task.name} has hung for {silent:.0f} s"
         loop = self._group.loop

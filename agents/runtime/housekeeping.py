@@ -102,12 +102,13 @@ class Housekeeping:
             return
         targets = []
         for place, task in self._group.tasks.items():
-            if not task.reading:
+            if not task.at_work:
                 continue
-            if place.topic in self._purged and task.position > 0:
-                targets.append(TopicPartition(place.topic, place.partition, task.position))
-            if task.purge_before > 0:
-                targets.append(TopicPartition(task.changelog_topic, place.partition, task.purge_before))
+            committing = task.committing
+            if place.topic in self._purged and committing.position > 0:
+                targets.append(TopicPartition(place.topic, place.partition, committing.position))
+            if committing.purge_before > 0:
+                targets.append(TopicPartition(task.context.changelog_topic, place.partition, committing.purge_before))
         targets += [TopicPartition(*place) for place in self._services.superseded()]
         if targets:
             asked = self._services.clients.admin().delete_records(targets, request_timeout=_DELETE_SECONDS)

@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 
 class PartitionTask(threading.Thread):
-    """Runs one stage on one partition."""
+    """Runs one stage on one partition. ``committing`` and ``recovery`` have figures that any thread may read."""
 
     def __init__(self, context: TaskContext) -> None:
         super().__init__(name=context.name, daemon=True)
         self.context = context
         self._life = Life()
         self._reading = Reading(context, self._life)
-        self._committing = Committing(context, self._life)
+        self.committing = Committing(context, self._life)
         self.recovery = Recovery(context, self._life)
         self._stalls = StallReport()
         self._stage: Stage | None = None
@@ -63,50 +63,15 @@ class PartitionTask(threading.Thread):
         return self.recovery.state
 
     @property
-    def reading(self) -> bool:
+    def at_work(self) -> bool:
         """Whether the stage is at work, a task on trial included."""
         return self.recovery.phase == "running"
-
-    @property
-    def disk_finding(self) -> Finding | None:
-        """What is wrong with the local disk."""
-        return self.recovery.disk_finding
-
-    @property
-    def position(self) -> Offset:
-        """Input offset of the last commit; -1 while that is unknown."""
-        return self._committing.position
-
-    @property
-    def committed_at(self) -> float | None:
-        """Monotonic time of this task's last commit."""
-        return self._committing.committed_at
-
-    @property
-    def committed_counters(self) -> dict[str, int]:
-        """The stage's totals as committed: what an aborted transaction counted is not among them."""
-        return self._committing.counters
-
-    @property
-    def store_bytes(self) -> int:
-        """What the local store has on the disk; 0 while the task has none."""
-        return self._committing.store_bytes
-
-    @property
-    def changelog_topic(self) -> str:
-        """The full name of the topic with its commits."""
-        return self.context.changelog_topic
-
-    @property
-    def purge_before(self) -> int:
-        """Changelog records below this offset are superseded; -1 while that is unknown."""
-        return self._committing.purge_before
 
     @property
     def accepts_input_at(self) -> float:
         """Monotonic time from which on batches are wanted, infinite while that is unknown."""
         stage = self._stage
-        return stage.rests_until if stage is not None and self.reading and not stage.full else math.inf
+        return stage.rests_until if stage is not None and self.at_work and not stage.full else math.inf
 
     def assigned(self, generation: int) -> None:
         """The group gave us the partition in this generation; batches of others are dropped."""
@@ -159,11 +124,11 @@ class PartitionTask(threading.Thread):
     def report(self) -> dict[str, Any]:
         """Facts for the status record."""
         stage = self._stage
-        if stage is not None and self.reading:
+        if stage is not None and self.at_work:
             facts = stage.report()
         else:
             facts = {"counters": dict(self._last_counters if stage is None else stage.counters)}
-        return {"position": self._committing.position, "next": self._reading.next, **facts}
+        return {"position": self.committing.position, "next": self._reading.next, **facts}
 
     # ---- the thread --------------------------------------------------------------------------------------------------
 
@@ -195,18 +160,18 @@ class PartitionTask(threading.Thread):
     def _start_up(self) -> None:
         ledger, reading = self.context.services.ledger, self._reading
         self.recovery.starts("fencing the previous owner")
-        producer = self._committing.open()
+        producer = self.committing.open()
         self.recovery.starts(f"waiting for the ledger, which {ledger.initializer} writes in a new pipeline")
         ledger.join(self, producer)
         self.recovery.starts("recovering state from the changelog")
         reading.log.open()
-        last = self._committing.recover()
+        last = self.committing.recover()
         if last is not None:
             reading.log.check(last.position, last.topic_id)
         position = self._make_stage(last, reading.log.start() if last is None else last.position)
         if last is None:
             reading.log.check(position, reading.log.topic_id)
-        self._committing.begin_at(position, self._require_stage().counters)
+        self.committing.begin_at(position, self._require_stage().counters)
         reading.begin_at(position)
 
     def _work(self) -> None:
@@ -217,15 +182,15 @@ class PartitionTask(threading.Thread):
             # The error's traceback would keep the stage, and memory has room for one: it is gone before another one is made.
             if not self._commit():
                 self._throw_stage_away()
-                self._reading.begin_at(self._make_stage(self._committing.last(), self._committing.position))
+                self._reading.begin_at(self._make_stage(self.committing.last(), self.committing.position))
 
     def _commit(self) -> bool:
         """Commit what the stage has ready; False where a transaction was aborted. Raises Refusal for a missing topic or right."""
-        metrics, stage = self._committing.metrics, self._require_stage()
+        metrics, stage = self.committing.metrics, self._require_stage()
         try:
             metrics.computes()
             for commit in stage.commits(int(time.time() * 1000)):
-                self._committing.commit(commit, stage, self._reading.log.topic_id)
+                self.committing.commit(commit, stage, self._reading.log.topic_id)
                 self._stalls.committed()
                 self.recovery.committed()
                 self._life.mark_alive()
@@ -259,7 +224,7 @@ class PartitionTask(threading.Thread):
             meta, position = kind.begin(services, partition, position)
         else:
             meta = last.meta
-        self._stage = kind(services, partition, self._committing.store, meta, position)
+        self._stage = kind(services, partition, self.committing.store, meta, position)
         self._stage.wakes(self._reading.inbox)
         return position
 
@@ -278,4 +243,4 @@ class PartitionTask(threading.Thread):
     def _close(self, wipe: bool = False) -> None:
         """Throw the stage away, and close producer and store. Never raises: a task that gives up must be able to start again."""
         self._throw_stage_away()
-        self._committing.close(wipe=wipe)
+        self.committing.close(wipe=wipe)

@@ -56,10 +56,7 @@ def supervisor(*intervals: int | None, charges: Any = ()) -> Any:
             partition=number,
             state="running",
             interval=interval,
-            position=1,
-            committed_at=None,
-            store_bytes=0,
-            committed_counters={"rows": 1},
+            committing=SimpleNamespace(position=1, committed_at=None, store_bytes=0, counters={"rows": 1}),
         )
         for number, interval in enumerate(intervals)
     }

@@ -66,15 +66,18 @@ class Task(SimpleNamespace):
 
     def __init__(self, stage: str, partition: int, **changes: Any) -> None:
         fields = {
-            "state": "running", "stalled": None, "disk_finding": None, "position": 12, "interval": 3, "alive_at": time.monotonic(),
-            "committed_at": time.monotonic() - 5, "store_bytes": 4096, "committed_counters": {"in": 100, "late": 2},
+            "state": "running", "stalled": None, "recovery": SimpleNamespace(disk_finding=None), "interval": 3,
+            "committing": SimpleNamespace(
+                position=12, committed_at=time.monotonic() - 5, store_bytes=4096, counters={"in": 100, "late": 2}
+            ),
+            "alive_at": time.monotonic(),
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
 
     __hash__ = object.__hash__
 
     def report(self) -> dict[str, Any]:
-        return {"position": self.position} | ({} if self.interval is None else {"interval": self.interval})
+        return {"position": self.committing.position} | ({} if self.interval is None else {"interval": self.interval})
 
     def stall(self) -> Finding | None:
         found: Finding | None = self.stalled
@@ -129,10 +132,7 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
                 7,
                 state="starting",
                 interval=None,
-                position=-1,
-                committed_at=None,
-                store_bytes=0,
-                committed_counters={},
+                committing=SimpleNamespace(position=-1, committed_at=None, store_bytes=0, counters={}),
             ),
         )
     )

@@ -45,8 +45,8 @@ def world(monkeypatch: pytest.MonkeyPatch, module: Any, naps: list[float]) -> An
 def task_in(state: str, *, alive: bool = True, alive_at: float = 1000.0) -> Any:
     """As much of a task as the watchdog, the housekeeping and the health look at."""
     found: Any = SimpleNamespace(
-        name="raw-0", alive_at=alive_at, state=state, recovery=SimpleNamespace(phase=state), is_alive=lambda: alive, ident=1,
-        disk_finding=None, started=0,
+        name="raw-0", alive_at=alive_at, state=state, recovery=SimpleNamespace(phase=state, disk_finding=None),
+        is_alive=lambda: alive, ident=1, started=0,
     )  # fmt: skip
     found.silent_for = lambda limit: PartitionTask.silent_for(found, limit)
     found.died = PartitionTask.died.fget(found)  # type: ignore[attr-defined]

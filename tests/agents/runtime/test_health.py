@@ -18,7 +18,7 @@ def test_a_worker_is_unhealthy_while_a_task_cannot_use_the_disk() -> None:
     disk: Any = SimpleNamespace(unhealthy=lambda: None)
     health = Health(handed.group, disk, 120.0, threading.Event())
     assert health.unhealthy() is None
-    task.disk_finding = Finding("disk", "failure", "errno=ENOSPC path=/disk: full", "make room")
+    task.recovery.disk_finding = Finding("disk", "failure", "errno=ENOSPC path=/disk: full", "make room")
     assert health.unhealthy() == "raw-0: errno=ENOSPC path=/disk: full; make room"
     disk.unhealthy = lambda: Finding("disk", "failure", "path=/disk: full", "make room")
     assert health.unhealthy() == "path=/disk: full; make room"

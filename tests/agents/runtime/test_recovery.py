@@ -84,7 +84,7 @@ def test_what_an_operator_can_fix_is_tried_again_with_growing_pauses(
     seen: list[tuple[str, Finding | None, bool]] = []
 
     def start(task: PartitionTask) -> None:
-        seen.append((task.state, task.stall(), task.reading))
+        seen.append((task.state, task.stall(), task.at_work))
         task.recovery.starts("recovering state from the changelog")
         if len(seen) < 10:
             raise kind("topic=x does not exist", "create it")
@@ -125,7 +125,7 @@ def test_a_refusal_is_withdrawn_when_the_task_really_runs_and_not_when_it_only_s
 
     def work(task: PartitionTask) -> None:
         states.append(task.state)
-        assert task.reading
+        assert task.at_work
         if next(turns) == "refuse":
             raise BudgetExhausted("budget: spent", "raise it")
         task.recovery.committed()
@@ -236,7 +236,7 @@ def test_a_disk_that_stays_unusable_makes_the_worker_give_up_and_says_why(monkey
     seen: list[Finding | None] = []
 
     def start(task: PartitionTask) -> None:
-        seen.append(task.disk_finding)
+        seen.append(task.recovery.disk_finding)
         raise FULL
 
     world = World(monkeypatch, start=start)
@@ -258,7 +258,7 @@ def test_a_disk_that_has_room_again_in_time_is_no_reason(monkeypatch: pytest.Mon
 
     world = World(monkeypatch, start=start, work=lambda task: task.stop())
     world.task.run()
-    assert (world.given_up, world.ledger.recorded, world.task.disk_finding) == ([], [None], None)
+    assert (world.given_up, world.ledger.recorded, world.task.recovery.disk_finding) == ([], [None], None)
 
 
 def test_a_disk_that_fails_again_and_again_while_the_task_works_is_the_same_trouble(
@@ -336,7 +336,7 @@ def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves
     attempts: list[str] = []
 
     def start(task: PartitionTask) -> None:
-        attempts.append(task.disk_finding)
+        attempts.append(task.recovery.disk_finding)
         if len(attempts) < 3:
             world.disk.finding = FULL_DISK
             raise FULL
@@ -350,7 +350,7 @@ def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves
     world.disk.wait = wait
     world.task.run()
     assert attempts == [None, FULL_DISK, FULL_DISK]
-    assert (world.given_up, world.pauses, world.task.disk_finding) == ([], [], None)
+    assert (world.given_up, world.pauses, world.task.recovery.disk_finding) == ([], [], None)
 
 
 def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_refused(
@@ -360,7 +360,7 @@ def test_a_task_that_ends_on_a_disk_that_is_unusable_leaves_its_store_and_stays_
 
     def work(task: PartitionTask) -> None:
         store: Any = SimpleNamespace(abandon=lambda: left.append("abandoned"), close=lambda: left.append("closed"))
-        task._committing._store = store
+        task.committing._store = store
         world.disk.finding = FULL_DISK
         task.recovery.disk_stays_unusable(FULL_DISK)  # as the look at the disk does
         task.stop()

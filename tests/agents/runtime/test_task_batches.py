@@ -233,7 +233,7 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
 ) -> None:
     paused: list[int] = []
     monkeypatch.setattr(task.recovery, "pause", lambda: paused.append(task._stalls._aborts))
-    monkeypatch.setattr(task._committing, "last", lambda: None)
+    monkeypatch.setattr(task.committing, "last", lambda: None)
     monkeypatch.setattr(task, "_throw_stage_away", lambda: None)
     monkeypatch.setattr(task, "_make_stage", lambda last, position: 2037)
     task._stage.stall = lambda now: None
@@ -243,7 +243,7 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     def refused(*_: object) -> None:
         raise Aborted from KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP))
 
-    task._committing.commit = refused
+    task.committing.commit = refused
     working(task, 4, lambda: iter([object()]))
     assert paused == []
     assert task.stall() is None
@@ -252,7 +252,7 @@ def test_transactions_that_are_aborted_again_and_again_are_told_and_slowed_down(
     assert paused == [5, 6, 7]
     assert "the last 7 transactions were aborted (KafkaException INVALID_TIMESTAMP)" in str(task.stall())
     task._life.stopping.clear()
-    task._committing.commit = lambda *_: None
+    task.committing.commit = lambda *_: None
     working(task, 1, lambda: iter([object()]))
     assert task.stall() is None
 
@@ -265,7 +265,7 @@ def test_a_store_that_cannot_be_written_does_not_end_the_task(task: Any) -> None
             self.closed = True
             raise OSError("No space left on device")
 
-    task._committing._store = full = Full()
+    task.committing._store = full = Full()
     task._close()
     assert full.closed
-    assert task._committing._store is None
+    assert task.committing._store is None

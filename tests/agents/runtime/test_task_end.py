@@ -43,7 +43,7 @@ def died(task: Any) -> None:
 def test_what_a_task_was_fed_is_given_back_when_it_ends(monkeypatch: pytest.MonkeyPatch, work: Any) -> None:
     task = task_that(monkeypatch, work)
     closed: list[None] = []
-    task._committing._store = SimpleNamespace(close=lambda: closed.append(None))
+    task.committing._store = SimpleNamespace(close=lambda: closed.append(None))
     before, after = Batch(0, 10, [object()], 1), Batch(10, 20, [object()], 1)
     task.offer(before)
     task.start()
@@ -60,8 +60,8 @@ def test_a_producer_that_does_not_close_does_not_keep_the_store(
 ) -> None:
     closed: list[None] = []
     task = task_that(monkeypatch, stopped)
-    task._committing._transactions._producer = SimpleNamespace(discard=lambda: False)
-    task._committing._store = SimpleNamespace(close=lambda: closed.append(None))
+    task.committing._transactions._producer = SimpleNamespace(discard=lambda: False)
+    task.committing._store = SimpleNamespace(close=lambda: closed.append(None))
     task.start()
     task.join(30)
     assert not task.is_alive()

@@ -76,7 +76,7 @@ class Producer:
 
 def start_up(task: PartitionTask, errors: dict[str, list[Any]], stores: list[weakref.ref[Store]]) -> None:
     """What a start does without Kafka."""
-    store, committing = task.context.open_store(), task._committing
+    store, committing = task.context.open_store(), task.committing
     stores.append(weakref.ref(store))
     committing._store, committing._transactions._producer = store, Producer(errors)  # type: ignore[assignment]
     task._make_stage(None, Offset(0))
@@ -99,7 +99,7 @@ class World:
         # A weak reference: the world must not keep what it looks for.
         task = weakref.proxy(self.task)
         self.services.at_the_end = lambda: end(task)
-        committing: Any = self.task._committing
+        committing: Any = self.task.committing
         transactions = committing._transactions
         transactions._check_sizes = transactions._produce = lambda _: None
         transactions.changelog = SimpleNamespace(
@@ -187,7 +187,7 @@ def test_a_task_that_ended_has_freed_its_stage_and_its_store(
         assert (len(world.stores), world.task.state) == (starts, state)
         assert world.left() == []
         assert len(world.services.stages) == world.services.closed == stages
-        assert world.task.report()["position"] == world.task.position
+        assert world.task.report()["position"] == world.task.committing.position
         ended = weakref.ref(world.task)
         del world
         assert ended() is None
