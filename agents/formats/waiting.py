@@ -100,10 +100,10 @@ class Patience:
 class Intake(Generic[C]):
     """What was fetched of one raw partition, decoded in its order; a record that waits holds up all behind it.
 
-    decode: columns of records, from their payloads' chunks. position: the input offset at which it begins. owner, place: the stage
-    and the partition in log lines. end_of_log: the partition's end offset; may raise KafkaException. whole: decodes record batches
-    to the same columns, where nothing can wait. Neither function refers to the stage, which has the intake: it would keep itself
-    when its task has ended.
+    decode: columns of records, from their payloads' chunks. position: the input offset at which it begins. stage, topic, partition:
+    whose intake it is, and what it reads. watermarks: the first and the end offset of a topic's partition; may raise
+    KafkaException. whole: decodes record batches to the same columns, where nothing can wait. Neither function refers to the stage,
+    which has the intake: it would keep itself when its task has ended.
     """
 
     def __init__(
@@ -112,14 +112,17 @@ class Intake(Generic[C]):
         decode: Callable[[Iterable[Chunk], list[Any]], C],
         *,
         position: int,
-        owner: str,
-        place: str,
-        end_of_log: Callable[[], int],
+        stage: str,
+        topic: str,
+        partition: int,
+        watermarks: Callable[[str, int], tuple[int, int]],
         whole: WholeDecoder[C] | None = None,
     ) -> None:
+        self.place = f"topic={topic} partition={partition}"
+        """The partition in messages."""
         self._whole = whole
-        self._form, self._decode_chunks, self._owner, self._place = form, decode, owner, place
-        self._end_of_log = end_of_log
+        self._form, self._decode_chunks, self._owner = form, decode, f"{stage}-{partition}"
+        self._topic, self._partition, self._watermarks = topic, partition, watermarks
         self._patience = Patience(form.patience)
         self.held: list[Any] = []
         """Records that were fetched but not decoded. After `decode` the first of them waits."""
@@ -185,7 +188,7 @@ class Intake(Generic[C]):
         if self._form.waits is None:
             self.waits = None
         else:
-            place = f"{self._place} offset={records[taken].offset}"
+            place = f"{self.place} offset={records[taken].offset}"
             self._wait(replace(self._form.waits, text=f"{place}: {self._form.waits.text}"))
         if taken < len(records):
             self.held = self.held[taken:]
@@ -215,4 +218,4 @@ class Intake(Generic[C]):
         self._again_at = time.monotonic() + _ASK_AGAIN_SECONDS
         # While the broker does not answer, earlier notes have to do.
         with contextlib.suppress(KafkaException):
-            self._patience.saw(self._end_of_log(), int(time.time() * 1000))
+            self._patience.saw(self._watermarks(self._topic, self._partition)[1], int(time.time() * 1000))

@@ -95,16 +95,17 @@ class RouteStage(Stage):
         """All of the state is in the meta record: clock, counts and looks."""
         super().__init__(services, partition, store, meta, position)
         self._calendar = services.calendar
-        self._topic = topic = services.settings.input.topic
+        self._topic = services.settings.input.topic
         decoder = RawDecoder(services.settings.raw_schema())
         self._computation = computation = Computation(decoder.scalars, services.settings.input.where)
         self._intake = Intake(
             decoder_of(services.settings.input, computation.paths),
             lambda chunks, records: decoder.decode(computation.applied(chunks)),
             position=position,
-            owner=f"{self.name}-{partition}",
-            place=f"topic={self._topic} partition={partition}",
-            end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
+            stage=self.name,
+            topic=self._topic,
+            partition=partition,
+            watermarks=services.clients.watermarks,
             whole=whole_decoder(services.settings),
         )
         self._partitions = services.settings.topics.by_user_partitions
@@ -394,7 +395,7 @@ class RouteStage(Stage):
                 "then",
                 "look at the brokers",
             )
-        return self._clock.cuts.stall(self._taken, f"topic={self._topic} partition={self.partition}")
+        return self._clock.cuts.stall(self._taken, self._intake.place)
 
     def report(self) -> dict[str, Any]:
         """Counters and the last closed interval."""

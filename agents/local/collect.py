@@ -61,15 +61,16 @@ class CollectStage(LocalStage):
     ) -> None:
         """The meta record says which intervals the last commit had closed, and what was written."""
         super().__init__(services, partition, store, meta, position)
-        self._topic = topic = services.topic("reports")
+        self._topic = services.topic("reports")
         self._ahead = services.settings.clock.max_ahead
         self._intake = Intake(
             ReportFormat(decoder_of(services.settings.input, PATHS)),
             lambda chunks, records: joined(chunks),
             position=position,
-            owner=f"{self.name}-{partition}",
-            place=f"topic={self._topic} partition={partition}",
-            end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
+            stage=self.name,
+            topic=self._topic,
+            partition=partition,
+            watermarks=services.clients.watermarks,
         )
         self._thresholds = Thresholds(services)
         self._ticked = self._closed
@@ -182,9 +183,7 @@ class CollectStage(LocalStage):
 
     def stall(self, now: int) -> Finding | None:
         """What keeps the next interval open: a report without its schema, or the log."""
-        return self._intake.waits or self._cuts.stall(
-            self._taken, f"topic={self.services.topic('reports')} partition={self.partition}"
-        )
+        return self._intake.waits or self._cuts.stall(self._taken, self._intake.place)
 
 
 def _first_moment(services: Services[LocalSettings]) -> int:

@@ -75,7 +75,7 @@ class StreamStage(Stage):
         self._replay = StreamReplay(services, partition, meta, position)
         settings = services.settings.stream
         self._settings = settings
-        self._topic = topic = services.settings.input.topic
+        self._topic = services.settings.input.topic
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
         decoder, by_key = ValuesDecoder(schema), settings.stream is None
@@ -83,9 +83,10 @@ class StreamStage(Stage):
             decoder_of(services.settings.input, decoder.paths),
             lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
             position=position,
-            owner=f"{self.name}-{partition}",
-            place=f"topic={self._topic} partition={partition}",
-            end_of_log=lambda: services.clients.watermarks(topic, partition)[1],
+            stage=self.name,
+            topic=self._topic,
+            partition=partition,
+            watermarks=services.clients.watermarks,
             whole=whole_decoder(services.settings, schema),
         )
         self._mechanism = mechanism_of(settings)

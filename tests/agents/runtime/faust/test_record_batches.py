@@ -177,9 +177,10 @@ def test_offsets_are_places_in_the_batch_whatever_records_say(codec: int) -> Non
             Json(decoder.paths, None),
             lambda chunks, records, decoder=decoder: decoder.decode(chunks),
             position=7,
-            owner="o",
-            place="p",
-            end_of_log=lambda: 0,
+            stage="s",
+            topic="t",
+            partition=0,
+            watermarks=lambda topic, partition: (0, 0),
             whole=RawBatchDecoder(schema) if whole else None,
         )
         intake.take(Fetched(kept(bytes(data)), 7), 10)
@@ -200,9 +201,10 @@ def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() 
         Json(decoder.paths, None),
         lambda chunks, records: decoder.decode(chunks),
         position=0,
-        owner="o",
-        place="p",
-        end_of_log=lambda: 0,
+        stage="s",
+        topic="t",
+        partition=0,
+        watermarks=lambda topic, partition: (0, 0),
         whole=RawBatchDecoder(schema) if compiled is not None else None,
     )
     for first in (0, 3, 6):
