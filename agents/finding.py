@@ -11,8 +11,8 @@ from typing import Literal
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 Level = Literal["ok", "warning", "failure", "unknown"]
-"""A worker runs with a warning. It does not start, or a partition of it stops, with a failure. unknown: this user may not ask,
-Kafka did not answer, or another machine would answer otherwise."""
+"""A worker goes on after a warning. A failure keeps it from its start, or stops one of its partitions. unknown: this user may not
+ask, Kafka did not answer, or another machine would answer otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,10 @@ class Finding:
 
     subject: what was looked at, a stable name. text: what was found; it names no user and no key. action: what the operator should
     do; its lines that begin with four spaces are to copy, into a shell or a file of settings. waits: it may pass by itself, and
-    what it stops tries again. Every finding that is not ok has an action, or waits, or ends its text with what to do. Of a cause
-    that keeps records out of the result: why, what lies behind it; number, of what the text counts, mostly records; share, of all
-    records that there are, the part that the cause keeps out, 0 to 1.
+    what it stops tries again. Every finding that is not ok has an action, or waits, or ends its text with what to do.
+
+    The other fields are for a cause that keeps records out of the result. why: what lies behind it. number: how many the text
+    counts, mostly records. share: the part of all records that the cause keeps out, 0 to 1.
     """
 
     subject: str

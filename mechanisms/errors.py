@@ -32,6 +32,7 @@ class SusurrusError(Exception):
     retryable: ClassVar[bool] = False
     """Whether what it stops, a partition or the start of a worker, tries again by itself."""
     _joint: ClassVar[str] = "; "
+    """What stands between text and action."""
 
     def __init__(self, text: str, action: str = "") -> None:
         super().__init__(*filter(None, (text, action)))

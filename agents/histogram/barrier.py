@@ -76,7 +76,7 @@ class Barrier:
         return self._told >= interval
 
     def tell(self, held: Held) -> Output:
-        """Publishes this partition's evidence, for all."""
+        """The output that tells all partitions this one's evidence, which counts as told from now on."""
         services, evidence = self._services, held.rows.evidence
         block = EvidenceBlock(
             partition=self._partition,

@@ -40,8 +40,6 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 
 log = logging.getLogger(__name__)
 
-"""The way out of lost state."""
-
 _RETRY_SECONDS = 2.0
 _LOOK_AT_LOG_SECONDS = 30.0
 _WAIT_SECONDS = 0.1

@@ -14,10 +14,14 @@ from susurrus.topics.spec import PROGRESS
 from susurrus.topics.wire.timestamps import format_time
 
 NEW_EPOCH = "run `susurrus ledger new-epoch`, which charges again what it publishes again"
+"""The way out of lost state."""
 
 
 class HistogramBeginning(NewBeginning):
-    """Raises ConfigurationError for a first record that one producer could choose for all."""
+    """Where a new epoch of one histogram may begin.
+
+    The constructor raises ConfigurationError for a first record that one producer could choose for all.
+    """
 
     def __init__(
         self, settings: HistogramSettings, guarantee: Guarantee, wanted: FirstWindow, origin: Origin | None

@@ -5,7 +5,6 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -286,6 +285,6 @@ def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[Find
             "set it to -1",
         )
     wrong = list(settings.raw_topic_findings(config))
-    yield from (replace(found, subject=topic) for found in wrong)
+    yield from wrong
     if not wrong:
         yield Finding(topic, "ok", f" (raw, {config['message.timestamp.type']})")

@@ -95,6 +95,7 @@ class RouteStage(Stage):
         """All of the state is in the meta record: clock, counts and looks."""
         super().__init__(services, partition, store, meta, position)
         self._calendar = services.calendar
+        self._first_window = services.ledger.first_window  # may refuse, so it comes before what must be closed
         self._topic = services.settings.input.topic
         decoder = RawDecoder(services.settings.raw_schema())
         self._computation = computation = Computation(decoder.scalars, services.settings.input.where)
@@ -121,7 +122,6 @@ class RouteStage(Stage):
             end=meta["end"],
             last_stamp=meta["last_stamp"],
         )
-        self._first_window = services.ledger.first_window
         self._ticked = Interval(int(meta["ticked"]))
         self._written = Written(
             partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest

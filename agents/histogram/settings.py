@@ -83,7 +83,7 @@ class HistogramSettings(Settings):
         """A clock that does not fit the stamps would make every record a dead letter."""
         stamped = found.get("message.timestamp.type")
         if stamped is not None and self.clock.chosen.topic_type() not in (stamped, None):
-            yield Finding("raw topic", "failure", *self.clock.chosen.misfit(stamped))
+            yield Finding(self.input.topic, "failure", *self.clock.chosen.misfit(stamped))
 
     def start_findings(self, now: int, first_window: int | None = None) -> Iterator[Finding]:
         """Rows carry the times of their triggers: Kafka deletes those of an archive at once that is older than their retention."""

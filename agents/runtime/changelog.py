@@ -85,7 +85,7 @@ _decode_state = msgspec.msgpack.Decoder(State).decode
 
 @dataclass(slots=True)
 class PreparedCommit:
-    """A prepared commit."""
+    """A commit as `prepare` has computed it, and the offsets of its chunks once `produce` has written them."""
 
     commit: Commit
     chunks: list[bytes]

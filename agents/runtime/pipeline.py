@@ -199,7 +199,7 @@ class Pipeline(ABC, Generic[S]):
         raise Refusal(
             f'pipeline.kind="{self.settings.kind}": its promise is not about windows, so there are no epochs that '
             "are charged",
-            f"{self.way_out}",
+            self.way_out,
         )
 
     def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:

@@ -6,7 +6,7 @@ States: starting -> running -> (refused | fenced | stopped).
 - A disk that cannot be used is tried for some seconds. Then the worker gives up, so that others take over (supervisor.py). If the
   disk as a whole is unusable, all tasks wait for it together (disk.py); otherwise it is this task's store alone.
 - A missing topic or right is found by `lack`, and is a refusal that is retried.
-- More that is public than the state knows, found by two starts in a row, is a refusal (`MorePublic`).
+- A start may find that more is public than the state knows (`MorePublic`). If the next one finds the same, that is a refusal.
 - After any other error the task starts again from the changelog, which shows what was committed.
 """
 

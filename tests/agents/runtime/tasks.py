@@ -16,7 +16,7 @@ def task_of(name: str, input_topic: str, stage: type[Stage] = Stage, *, services
         "open_store": lambda: None,
         "rewind": lambda offset: None,
         "give_up": lambda reason: None,
-        "disk": SimpleNamespace(finding=""),
+        "disk": SimpleNamespace(finding=None),
     }
     shared: Any = SimpleNamespace(topic=lambda of: of, **services)
     spec = StageSpec(name, input_topic, f"{name}-changelog", stage, purge=False)
