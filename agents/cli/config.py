@@ -1,4 +1,4 @@
-"""``susurrus config``: check a configuration, print its schema, make a noise secret. init.py and reference.py have the others."""
+"""``susurrus config check`` and ``schema``; init.py, reference.py and secret.py have the other commands of the group."""
 
 import json
 import time
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
-from susurrus.agents.config import kafka_properties, secrets
+from susurrus.agents.config import kafka_properties
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.panels import framed
 from susurrus.agents.finding import Finding, refuse
@@ -87,12 +87,6 @@ def _clients(settings: Settings, missing: Sequence[Finding]) -> Iterator[Finding
 def schema() -> None:
     """Print the JSON schema of the configuration, for editors."""
     typer.echo(json.dumps(json_schema(), indent=2))
-
-
-def secret(file: Annotated[Path, typer.Argument(help="File to write; never replaced.")]) -> None:
-    """Make a noise secret. All workers of a pipeline need the same one. Anyone who has it can remove the noise."""
-    secrets.create(file)
-    out().print(f"wrote a new noise secret to {file}, readable by its owner only")
 
 
 def summary(pipeline: Pipeline[Any]) -> Table:

@@ -59,7 +59,7 @@ COMMANDS: Final = (
     Command("config check", "config", "Check a configuration and explain what it promises, publishes and costs."),
     Command("config schema", "config", "Print the JSON schema of the configuration, for editors."),
     Command("config reference", "reference", "Print every setting with its meaning, as Markdown."),
-    Command("config secret", "config", "Make a noise secret."),
+    Command("config secret", "secret", "Make a noise secret."),
     Command(
         "kafka",
         None,
@@ -103,7 +103,7 @@ class Unloaded(TyperCommand):
     def loaded(self) -> Any:
         """The command itself."""
         module = import_module(f"{__package__}.{self._entry.module}")
-        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
         alone.command(self._name, context_settings=dict(self._entry.context))(
             getattr(module, self._name.replace("-", "_"))
         )

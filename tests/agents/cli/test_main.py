@@ -137,6 +137,12 @@ def test_a_check_loads_no_faust_and_no_other_command() -> None:
     assert "susurrus.agents.cli.init" not in loaded
 
 
+def test_to_make_a_secret_loads_no_pipeline(tmp_path: Path) -> None:
+    loaded = loaded_by("config", "secret", str(tmp_path / "noise.secret"))
+    assert "susurrus.agents.cli.secret" in loaded
+    assert not loaded & {"numpy", "scipy", "confluent_kafka"}
+
+
 class TestFailure:
     def test_one_panel_on_standard_error_code_2_no_traceback(self, config: Path) -> None:
         config.write_text(config.read_text() + "[widow]\nlength = '1d'\n")
