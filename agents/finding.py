@@ -41,7 +41,7 @@ class Finding:
 
     @classmethod
     def of(cls, error: SusurrusError, subject: str) -> "Finding":
-        """What an error says. A failure; it waits where the error is retried."""
+        """What an error says, as a failure. It waits where the error is retried."""
         return cls(subject, "failure", error.text, error.action, waits=error.retryable)
 
 

@@ -82,9 +82,9 @@ def settings_from(
     unresolved: takes what is wrong with passwords kept elsewhere, which is otherwise an error like any other. written: by people,
     so that durations and instants must be texts; a program may give ints of milliseconds.
     """
-    missing = [] if unresolved is None else unresolved
-    resolved = load.resolved(data, directory, environ, missing)
-    problems = [str(one) for one in missing if unresolved is None]
+    missing: list[Finding] = []
+    resolved = load.resolved(data, directory, environ, missing if unresolved is None else unresolved)
+    problems = list(map(str, missing))
     kinds = {section: _kind(resolved, section) for section in _REGISTRIES}
     problems += _unknown_kinds(kinds)
     # Where there is no such kind, the rest is checked as a histogram's.

@@ -21,7 +21,7 @@ from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.outcomes import outcomes_table, released_line
 from susurrus.agents.cli.status_json import status_json
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.finding import Finding, sentences
+from susurrus.agents.finding import Finding, error_of
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.operations.dead_letters import newest_reasons
@@ -92,7 +92,7 @@ def _found(pipeline: Pipeline[Any]) -> tuple[PipelineStatus, list[Finding]]:
         starting = look(pipeline)
         if isinstance(starting, Ready):
             raise
-        raise ConfigurationError(sentences(starting)) from None
+        raise error_of(starting) from None
     if not found.problems or isinstance(starting := look(pipeline), Ready):
         return found, []
     return found, starting

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from susurrus.agents.config import kafka_oidc
-from susurrus.agents.finding import Finding
+from susurrus.agents.finding import Finding, error_of
 from susurrus.mechanisms.errors import ConfigurationError, TokenAway
 
 log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ def _signed(region: str) -> Token:
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ImportError:
-        raise ConfigurationError(NO_SIGNER.text, NO_SIGNER.action) from None
+        raise error_of([NO_SIGNER]) from None
     logging.getLogger("botocore").setLevel(logging.INFO)  # below, it writes signatures to the log
     try:
         text, until = MSKAuthTokenProvider.generate_auth_token(region)

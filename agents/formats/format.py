@@ -23,7 +23,7 @@ class NoSchema(Exception):
     """The schema of a payload cannot be had now. finding: why, and what to do; None where the registry was not asked."""
 
     def __init__(self, text: str = "", action: str = "") -> None:
-        super().__init__(*filter(None, (text, action)))
+        super().__init__(text)
         self.finding = waits("schema registry", text, action) if text else None
 
 

@@ -58,7 +58,7 @@ def reach(settings: HasKafka) -> AdminClient:
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
     if isinstance(found := reach_brokers(settings, admin, errors), Finding):
-        raise ConfigurationError(found.text, found.action)
+        refuse([found])
     return admin
 
 

@@ -4,6 +4,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.finding import error_of
 from susurrus.agents.kafka.access import Right
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.operations.rights import missing_right
@@ -26,7 +27,7 @@ def read_charges(settings: Settings, clients: Clients) -> list[Charge] | None:
             raise
         right = Right("topic", charges.topic, (AclOperation.READ, AclOperation.DESCRIBE))
         missing = missing_right(settings, "Read", f'topic="{charges.topic}"', right)
-        raise ConfigurationError(missing.text, missing.action) from None
+        raise error_of([missing]) from None
     except MalformedRecord as error:
         raise ConfigurationError(
             f'topic="{charges.topic}": holds a record that is no charge ({error}), and a record of a newer version is one of them',
