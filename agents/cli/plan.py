@@ -15,7 +15,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.pipelines import pipeline_of, tables_of
 from susurrus.agents.planning import plot as drawing
-from susurrus.agents.planning.as_json import as_json as document
+from susurrus.agents.planning.as_json import as_json as document_of
 from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.plan import make_plan
 from susurrus.agents.planning.sample import read_file, read_topic
@@ -138,7 +138,7 @@ def plan(
             progress=shown,
         )
     if as_json:
-        typer.echo(json.dumps(document(made), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(document_of(made), indent=2, ensure_ascii=False))
     else:
         console = out()
         console.print(rendered(made, console.width))

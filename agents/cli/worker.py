@@ -26,7 +26,7 @@ def worker(
     signal.signal(signal.SIGTERM, ENDING.leave)
     if log_format == "json":
         logs.configure(log_level or "info", log_format)  # a file that cannot be read is reported as JSON, too
-    # These load for seconds.
+    # What follows loads for seconds, so signals and the log are ready before it.
     from susurrus.agents.cli.given import settings_of
     from susurrus.agents.operations.worker import run_worker
     from susurrus.agents.pipelines import pipeline_of

@@ -96,11 +96,9 @@ def look(pipeline: Pipeline[Any]) -> Ready | list[Finding]:
         if settings.reads_raw and (refused := tls.for_the_raw_consumer(settings.kafka)) is not None:
             return [refused]
         partitions = topics(pipeline, admin)
-        if isinstance(partitions, int):
-            missing = rights(settings, admin)
-        else:
-            missing = partitions if partitions[0].waits else partitions + rights(settings, admin)
-        if missing or not isinstance(partitions, int):
+        if not isinstance(partitions, int):
+            return partitions if partitions[0].waits else partitions + rights(settings, admin)
+        if missing := rights(settings, admin):
             return missing
         for _ in looks_of(settings.output, settings.schemas, settings.namespace):
             pass

@@ -134,11 +134,9 @@ def _state(
         reason = "its worker was stopped" if stopped else "no worker has this partition"
         return "missing", Finding(name, "failure", reason, "start a worker, or look at the worker's log")
     if stopped:  # the report of the last owner, where the partition has a new one
-        return (
-            ("starting", None)
-            if owned
-            else ("stopped", Finding(name, "failure", "its worker was stopped", "start a worker"))
-        )
+        if owned:
+            return "starting", None
+        return "stopped", Finding(name, "failure", "its worker was stopped", "start a worker")
     if report.state == "fenced":
         return "fenced", waits(name, report.stalled or "another worker has it", "nothing, unless this stays")
     state = _KNOWN.get(report.state, "stalled")

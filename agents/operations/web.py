@@ -69,9 +69,8 @@ class Pages:
             return 200, kind, encode(self._registry).decode()
         if path == "/":
             return 200, _TEXT_TYPE, self.words()
-        problem = self._supervisor.health.unhealthy() or (
-            self._supervisor.health.unready() if path == "/readyz" else None
-        )
+        health = self._supervisor.health
+        problem = health.unhealthy() or (health.unready() if path == "/readyz" else None)
         return (503 if problem else 200), _TEXT_TYPE, (problem or "ok") + "\n"
 
     def words(self) -> str:

@@ -48,9 +48,9 @@ def run_worker(
         app, supervisor = build_app(pipeline)
     web = _web_server(settings, supervisor)
     try:
-        found = wait_until_ready(pipeline, supervisor.wait_for)
-        host.raise_file_limit(found.partitions, stages=stages, brokers=found.brokers)
-        check_threads(found.partitions, stages=stages, brokers=found.brokers)
+        cluster = wait_until_ready(pipeline, supervisor.wait_for)
+        host.raise_file_limit(cluster.partitions, stages=stages, brokers=cluster.brokers)
+        check_threads(cluster.partitions, stages=stages, brokers=cluster.brokers)
         supervisor.admit()
         if ready is not None:
             ready(supervisor)
