@@ -46,8 +46,8 @@ def fields(section: str, names: Iterable[str], under: str, instead: str = "") ->
 
 
 def findings(settings: Judged) -> Iterator[Finding]:
-    """One for each setting without effect that the file has: a warning where the digest covers it, so that a pipeline which has
-    run with it must keep it, otherwise a failure, since its deletion changes nothing."""
+    """A finding for each setting without effect that the file has. It is a warning where the digest covers the setting, because a
+    pipeline that has run with it must keep it. Otherwise it is a failure, because deleting the setting changes nothing."""
     for path, under, instead in dict.fromkeys(settings.idle()):
         other = f", or choose {instead}" if instead else ""
         if not (line := written(settings, path)):

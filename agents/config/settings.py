@@ -138,8 +138,8 @@ class Settings(Section):
         yield from ()
 
     def start_findings(self, now: int, first_window: int | None = None) -> Iterator[Finding]:
-        """Why no epoch may begin at this instant (ms), whatever Kafka has. first_window: that
-        of the epoch, its start in ms; None for that of the settings."""
+        """Why no epoch may begin at this instant (ms), whatever Kafka has. first_window: the epoch's, its start in
+        ms; None for that of the settings."""
         yield from ()
 
     @property

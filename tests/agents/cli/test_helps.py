@@ -77,7 +77,7 @@ def test_paragraphs_are_joined_and_examples_kept() -> None:
 def test_a_shell_completes(words: str, found: set[str]) -> None:
     environ = {"_SUSURRUS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = subprocess.run(
-        [sys.executable, "-c", "from susurrus.agents.cli.main import COMMANDS, Command, Unloaded, app; app(prog_name='susurrus')"],
+        [sys.executable, "-c", "from susurrus.agents.cli.main import app; app(prog_name='susurrus')"],
         env={**os.environ, **environ}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert set(done.stdout.split()) == found, done.stderr
@@ -87,7 +87,7 @@ def test_a_shell_completes(words: str, found: set[str]) -> None:
 def test_the_script_of_a_shell_is_printed(shell: str) -> None:
     environ = {**os.environ, "_SUSURRUS_COMPLETE": f"source_{shell}"}
     done = subprocess.run(
-        [sys.executable, "-c", "from susurrus.agents.cli.main import COMMANDS, Command, Unloaded, app; app(prog_name='susurrus')"],
+        [sys.executable, "-c", "from susurrus.agents.cli.main import app; app(prog_name='susurrus')"],
         env=environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "_SUSURRUS_COMPLETE" in done.stdout

@@ -203,7 +203,7 @@ def test_an_event_time_that_may_not_be_ahead_of_the_stamp_loses_records(ahead: s
 def test_of_the_clock_of_events_nothing_is_said_by_default_or_where_the_stamp_is_the_time() -> None:
     assert len(of(changed(input={"time": "at"}))) == 1
     assert len(of(changed(input={"time": "at"}, clock={"max_future": "1s"}))) == 1
-    assert len(of(changed(clock={"max_future": "1ms"}))) == 1  # a remark says that it has no effect
+    assert len(of(changed(clock={"max_future": "1ms"}))) == 1  # a warning of the settings says that it has no effect
 
 
 def test_rows_of_an_archive_that_kafka_would_delete_at_once_are_refused_by_config_check(tmp_path: Path) -> None:

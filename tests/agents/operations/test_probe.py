@@ -227,11 +227,11 @@ def test_a_missing_right_is_named_with_the_command_that_gives_it(guarded: Guarde
     # `susurrus status` says the same, beside what it can show.
     grant(guarded, [right for right in RIGHTS if right != RIGHTS[5]])
     wait_for(lambda: "right Delete" in said_now(settings), "Delete is gone")
-    found, trouble = what_runs(pipeline_of(settings))
-    assert trouble
+    found, starting = what_runs(pipeline_of(settings))
+    assert starting
     assert found.workers == 0
     assert {row.state for row in found.partitions} == {"missing"}
-    assert 'the right Delete on topic="s.p.by-user"' in sentences(trouble)
+    assert 'the right Delete on topic="s.p.by-user"' in sentences(starting)
     grant(guarded, [*(right for right in RIGHTS if right != RIGHTS[6]), (GROUP, "s.p", LITERAL, "DESCRIBE")])
     wait_for(lambda: "right Read on group" in said_now(settings), "Read is gone")
     grant(guarded, [])
