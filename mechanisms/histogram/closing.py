@@ -36,6 +36,8 @@ from susurrus.mechanisms.noise import WindowNoise
 
 DECAY = 0.7
 """Each rank's weight is so much of the one before, unless `prior` says otherwise."""
+LOOK_DELTA = 0.5
+"""The last look's share of delta's part for selection; the stream has the rest."""
 CONSTANTS = (*WEIGHT_CONSTANTS, *last_rows.CONSTANTS, FILTER_SIGNAL, MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
 
@@ -57,7 +59,7 @@ class Closing(Factored):
     look: LastLook | None = None
     """What the last trigger measures, None where it is like any other."""
     rows: LastRows | None = None
-    """What is told of that trigger's rows, and their calibration."""
+    """The evidence that calibrates that trigger's rows, and the calibration; None where `look` is."""
 
     @dataclass(frozen=True, kw_only=True)
     class Parameters(RankedParameters):
@@ -156,7 +158,7 @@ class Closing(Factored):
                 "(or count at max_records_per_key=1), or leave the last look out (unknown_share=0, public_share=0)"
             )
         budget = budget_of(plan)
-        look_delta = budget.delta_selection * 0.5 if parameters.last_look else 0.0
+        look_delta = budget.delta_selection * LOOK_DELTA if parameters.last_look else 0.0
         super().__init__(plan, budget, self._stream(plan, parameters, budget, budget.delta_selection - look_delta))
         if not parameters.last_look:
             return
@@ -174,7 +176,7 @@ class Closing(Factored):
             self._selection_mechanism,
             unknown_cost=mu2 * parameters.unknown_share,
             public_cost=mu2 * parameters.public_share,
-            delta=self.guarantee.delta_selection * 0.5,
+            delta=self.guarantee.delta_selection * LOOK_DELTA,
             filter_weight=parameters.filter_weight,
         )
         std = float(self.values[self.source[self.counting[0]]].std[-1])

@@ -33,8 +33,8 @@ with weights in proportion to signal over variance."""
 class LastLook:
     """Two measurements of the users' lists at the last trigger, and the joint test that names keys by the first.
 
-    Privacy: the measurements cost `unknown_cost` and `public_cost` of mu^2, for any lists that `ListWeights` weighs. A key that no
-    other user brought passes the test with probability `delta` over the number of a list's measured keys at most.
+    Privacy: the measurements cost `unknown_cost` and `public_cost` of mu^2, for any lists that `ListWeights` weighs. A key at
+    its boundary (docs/guarantees/closing.md) passes the test with a probability of at most `delta` / `lists.keys`.
     """
 
     def __init__(

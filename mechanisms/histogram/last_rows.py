@@ -32,7 +32,7 @@ class LastRows:
     """The rows of one strategy's last trigger.
 
     columns: those that count users, which are measured as one. variance: of the direct estimates' noise. public_sigma: standard
-    deviation of the second measurement's, in units of weight.
+    deviation of the second measurement's noise, in units of weight.
     """
 
     columns: tuple[int, ...]

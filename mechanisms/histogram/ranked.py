@@ -106,7 +106,7 @@ class Ranking:
         )
 
     def notes(self) -> dict[str, Any]:
-        """Sentences for `Strategy.describe`."""
+        """Return the constants that `Strategy.describe` adds for the ranks."""
         return {
             "keys_per_user": self.ranked,
             "lag": self.lag,

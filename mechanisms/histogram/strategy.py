@@ -155,8 +155,7 @@ class Strategy(ABC, Generic[States]):
 
     @classmethod
     def longest(cls, triggers: int, max_records: int) -> int:
-        """Returns a number that is at least as many records as can be kept of one user in a window, known before the strategy is
-        built."""
+        """Return an upper bound of the records that are kept of one user in a window; it is known before the strategy is built."""
         return max_records
 
     def calibrate(
