@@ -7,7 +7,7 @@ fenced task release-0; event-level, published, refusals and status by the partit
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import msgspec
 
@@ -158,21 +158,7 @@ LedgerRecord = (
     Epoch | Config | Start | SourcesRecord | Started | Digest | EventLevel | PublishedPosition | RefusalRecord | Status
 )
 
-_KINDS: dict[str, type[LedgerRecord]] = {
-    kind.name.partition("/")[0]: kind
-    for kind in (
-        Epoch,
-        Config,
-        Start,
-        SourcesRecord,
-        Started,
-        Digest,
-        EventLevel,
-        PublishedPosition,
-        RefusalRecord,
-        Status,
-    )
-}
+_KINDS: dict[str, type[LedgerRecord]] = {kind.name.partition("/")[0]: kind for kind in get_args(LedgerRecord)}
 _DECODERS = {kind: decoder(kind, "ledger record", VERSION) for kind in _KINDS.values()}
 
 
