@@ -30,6 +30,7 @@ from susurrus.topics.wire.timestamps import format_time, parse_time
 from tests.broker import Broker
 from tests.local_pipeline import client_of, estimates, local_pipeline
 from tests.pipeline import Pipeline, Public, archive_topic, merged
+from tests.reference import NO_LAST_LOOK
 from tests.stream_pipeline import TOPS, stream_pipeline
 
 PARTITIONS = 3
@@ -272,9 +273,7 @@ class NoLastLook(Histogram):
     """Strategy ``closing`` with its stream alone."""
 
     name = "no-last-look"
-    overrides = MappingProxyType(
-        {"privacy": {"strategy": "closing", "closing": {"lag": 2, "unknown_share": 0, "public_share": 0}}}
-    )
+    overrides = MappingProxyType({"privacy": {"strategy": "closing", "closing": {"lag": 2, **NO_LAST_LOOK}}})
 
 
 class Closing(Histogram):

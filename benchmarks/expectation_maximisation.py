@@ -7,9 +7,8 @@ SIGMOD 2020, sections 5.4 (EM) and 5.5 (EMS: a [1 2 1] / 4 smoothing after each 
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError
-
-Floats = npt.NDArray[np.float64]
 
 
 def smooth(frequencies: Floats) -> Floats:

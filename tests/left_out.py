@@ -63,7 +63,7 @@ class LeftOut:
     def pytest_testnodedown(self, node: Any) -> None:
         """In the controller: all workers collect the same."""
         due, numbers = getattr(node, "workeroutput", {}).get("left_out", ({}, {}))
-        self._due |= {name: (sum_, number) for name, (sum_, number) in due.items()}
+        self._due |= due
         self._numbers |= Counter(numbers)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

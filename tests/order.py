@@ -23,7 +23,7 @@ ONE_EACH_RUN = {
 
 
 def group(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Mark what goes to one process; the tests that only one process may run.
+    """Mark what goes to one process; return the tests that only one process may run.
 
     Tests that need no broker stay together by files, whose fixtures they share; statistical ones share none, and are long.
     """
@@ -80,7 +80,7 @@ def ordered(
 
 
 def name_of(unit: str) -> str:
-    """Under which durations of a unit stand: cases of a test take about as long as each other."""
+    """The name under which the durations of a unit stand: cases of a test take about as long as each other."""
     return unit.partition("[")[0]
 
 
@@ -96,7 +96,7 @@ class Recorder:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Of one of a test's three phases. xdist has written the group behind the test's name, if it has one."""
+        """Add the duration of one of a test's three phases. xdist has written the group behind the test's name, if it has one."""
         named = report.nodeid.rpartition("@")[2] if report.nodeid.rfind("@") > report.nodeid.rfind("]") else ""
         self._seconds[named or report.nodeid] += report.duration
 

@@ -25,7 +25,7 @@ Due = dict[str, tuple[str, int]]
 """A file of tests -> the checksum of what it runs, and how many statistical tests it has."""
 
 
-# Of each import, wherever it stands: the module, and what is taken from it. Ten times as fast as Python's own parser.
+# It finds of each import, wherever it stands, the module and what is taken from it, ten times as fast as Python's own parser.
 _IMPORT = re.compile(r"^[ \t]*(?:import ([^\n#]+)|from ([\w.]+) import (\([^)]*\)|[^\n#]+))", re.MULTILINE)
 
 
@@ -68,7 +68,7 @@ def digest(path: Path) -> bytes:
 
 
 def checksum(path: Path) -> str:
-    """Of the sources with their names, Python's version and the path through the hot loops."""
+    """Return the checksum of the sources with their names, Python's version and the path through the hot loops."""
     whole = hashlib.blake2b(f"{sys.version_info} {finding().level == 'ok'}".encode(), digest_size=16)
     for source in sources(path):
         whole.update(f"\n{source.relative_to(ROOT)} ".encode() + digest(source))
@@ -76,7 +76,7 @@ def checksum(path: Path) -> str:
 
 
 def due(items: Iterable[pytest.Item]) -> Due:
-    """Of a collection that has every test of its files."""
+    """Return what is due of a collection that has every test of its files."""
     numbers = Counter(file_of(item.nodeid) for item in items if item.get_closest_marker("statistical"))
     return {name: (checksum(ROOT / name), number) for name, number in numbers.items()}
 

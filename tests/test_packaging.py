@@ -23,7 +23,7 @@ def files(package: str) -> set[Path]:
 
 
 def name_of(folder: Path) -> str:
-    """Of a package: as package-dir says, else by its place."""
+    """The name of a package: what package-dir says, otherwise its place."""
     path = folder.relative_to(ROOT)
     renamed = {where: name for name, where in SETUPTOOLS["package-dir"].items()}
     return renamed.get(path.as_posix(), ".".join(["susurrus", *path.parts]))
