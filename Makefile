@@ -34,7 +34,7 @@ CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/
 PYTEST_ARGS ?=
 # What `make check` runs beyond `make test`: tests/left_out.py.
 CHECK_ARGS :=
-# With bytecode: else each of the processes that tests start, some hundreds, would compile the whole package again.
+# Bytecode is written: without it, each of the hundreds of processes that tests start would compile the whole package again.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
 # Tests at a time: on two cores some of them wait for a broker while others compute.
 TEST_PROCESSES ?= 4
@@ -57,10 +57,10 @@ test-pure: $(INSTALLED)  ## the tests of the hot loops again, in pure Python, if
 	SUSURRUS_COMPILED=0 $(PYTEST) $(HOT_LOOPS)
 
 check: CHECK_ARGS := --check
-check: format-check lint types imports test-pure test  ## what CI runs: format, lint, types, import contracts, test-pure, and test with all that it leaves out else
+check: format-check lint types imports test-pure test  ## what CI runs: format, lint, types, import contracts, test-pure, and test with nothing left out
 
 durations: CHECK_ARGS := --check --record-durations
-durations: test  ## as in make check, and record how long the tests take, by which they are ordered; on a quiet machine
+durations: test  ## test with nothing left out, and record how long the tests take, which orders them; on a quiet machine
 
 format: $(INSTALLED)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .
