@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from confluent_kafka import TopicPartition
 from rich.console import RenderableType
@@ -20,6 +20,9 @@ from susurrus.topics.histogram import Measured
 
 Record = dict[str, Any]
 """A flat record: names of columns to numbers, texts or None."""
+_MOST_ROWS: Final = 10
+_CHART: Final = 10
+"""The lines of a chart's points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +97,11 @@ class View(ABC):
         self.close()
 
 
-class FollowedTopics:
-    """Public topics from their beginning on, without a group. Raises ConfigurationError where one does not exist."""
+class RowsView(View):
+    """A view of public topics whose rows are complete one by one. It reads them from their beginning on, without a group.
+
+    Raises ConfigurationError where a topic does not exist.
+    """
 
     def __init__(self, settings: Settings, *topics: str) -> None:
         self._clients = clients_of(settings, quiet=True)
@@ -112,7 +118,7 @@ class FollowedTopics:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every partition has been read to its end once."""
+        """See `View.caught_up`."""
         return self._follower.caught_up
 
     @property
@@ -132,9 +138,19 @@ class FollowedTopics:
         return found
 
     def close(self) -> None:
-        """Leave the brokers."""
+        """See `View.close`."""
         self._consumer.close()
         self._clients.close()
+
+
+def heights(height: int | None) -> tuple[int, int]:
+    """How many lines of the terminal a chart gets, 0 where there is no room for one, and how many rows the table below it has.
+
+    height: lines of the terminal, None for as many as are needed.
+    """
+    there = _MOST_ROWS + _CHART + 9 if height is None else height
+    chart = _CHART if there >= _CHART + 12 else 0
+    return chart, max(3, min(_MOST_ROWS, there - (chart + 6 if chart else 0) - 4))
 
 
 def pair(name: str, measured: Measured | None) -> Record:

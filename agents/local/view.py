@@ -10,7 +10,7 @@ from rich.text import Text
 from susurrus.agents.display.chart import Chart, room
 from susurrus.agents.display.drawing import GREY, NARROW, Z95
 from susurrus.agents.display.times import clock_time, until
-from susurrus.agents.display.view import FollowedTopics, Record, View, cells, headed, pair, scaled
+from susurrus.agents.display.view import Record, RowsView, cells, headed, heights, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.topics import threshold as threshold_codec
@@ -21,12 +21,10 @@ from susurrus.topics.threshold import ThresholdRecord
 from susurrus.topics.wire.packing import MalformedRecord
 
 COLUMNS: Final = ("mean", "filtered_mean", "sum", "running_sum")
-_MOST_ROWS: Final = 10
-_HEIGHT: Final = 10
 _WIDE: Final = 100
 
 
-class LocalView(View):
+class LocalView(RowsView):
     """Shows one pipeline's estimates. Intervals are few, so the view keeps all of the newest epoch."""
 
     instants: ClassVar[tuple[str, ...]] = ("slot_start", "slot_end")
@@ -35,13 +33,13 @@ class LocalView(View):
         self._settings, self._column = settings, column or COLUMNS[0]
         self._topic, self._thresholds = settings.topic(ESTIMATE.name), settings.topic(THRESHOLD.name)
         self._json = reader_of(settings.output, settings.schemas[self._topic], settings.namespace)
-        self._followed = FollowedTopics(settings, self._topic, self._thresholds)
+        super().__init__(settings, self._topic, self._thresholds)
         self._rows: dict[str, EstimateRow] = {}
         self._threshold: ThresholdRecord | None = None
 
     def poll(self, seconds: float) -> None:
         """See `View.poll`."""
-        for topic, _, key, value in self._followed.read(seconds):
+        for topic, _, key, value in self.read(seconds):
             if topic == self._topic:
                 self._take(decode(self._json(value)))
             elif key == threshold_codec.CURRENT:
@@ -59,16 +57,6 @@ class LocalView(View):
             return  # of a later version
 
     @property
-    def caught_up(self) -> bool:
-        """See `View.caught_up`."""
-        return self._followed.caught_up
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """See `View.progress`."""
-        return self._followed.progress
-
-    @property
     def newest(self) -> EstimateRow | None:
         """The newest interval."""
         return self._rows[max(self._rows)] if self._rows else None
@@ -76,9 +64,7 @@ class LocalView(View):
     def picture(self, width: int, height: int | None) -> RenderableType:
         """Title, chart, the newest intervals, and what they are."""
         rows = [self._rows[start] for start in sorted(self._rows)]
-        room_left = _MOST_ROWS + _HEIGHT + 9 if height is None else height
-        chart_height = _HEIGHT if room_left >= _HEIGHT + 12 else 0
-        most = max(3, min(_MOST_ROWS, room_left - (chart_height + 6 if chart_height else 0) - 4))
+        chart_height, most = heights(height)
         drawn = (
             self._chart(rows, room(width)).lines(chart_height) if chart_height and _shown(rows, self._column) else []
         )
@@ -135,10 +121,6 @@ class LocalView(View):
     def records(self) -> list[Record]:
         """A record per interval."""
         return [_record(self._rows[start]) for start in sorted(self._rows)]
-
-    def close(self) -> None:
-        """See `View.close`."""
-        self._followed.close()
 
 
 def _shown(rows: list[EstimateRow], column: str) -> list[tuple[EstimateRow, Measured]]:

@@ -1,7 +1,7 @@
 """Private streams: the means of the newest pieces as a chart, and the newest rows with the running sum, each with its error."""
 
 from collections import deque
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from susurrus.agents.display.chart import Chart, room
 from susurrus.agents.display.drawing import GREY, NARROW, Z95, key_text
-from susurrus.agents.display.view import FollowedTopics, Record, View, cells, headed, pair, scaled
+from susurrus.agents.display.view import Record, RowsView, cells, headed, heights, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.settings import StreamSettings
@@ -22,8 +22,6 @@ from susurrus.topics.spec import PRIVATE_STREAM
 _KEPT: Final = 1_000
 """Rows of a stream that are kept to be shown."""
 COLUMNS: Final = ("value", "sum", "filtered_sum")
-_MOST_ROWS: Final = 10
-_HEIGHT: Final = 10
 _WIDE: Final = 100
 _NAMED: Final = 5
 """How many other streams a message names."""
@@ -36,17 +34,15 @@ class _Place(NamedTuple):
     stream: str
 
 
-class StreamView(View):
+class StreamView(RowsView):
     """Shows one stream: the one that is named, or the first that was published. Exports have all. all_rows: keep all rows."""
-
-    instants: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: StreamSettings, *, stream: str | None, column: str | None, all_rows: bool) -> None:
         self._settings, self._wanted, self._column = settings, stream, column or COLUMNS[0]
         self._topic = settings.topic(PRIVATE_STREAM.name)
         self._mechanism = mechanism_of(settings.stream)
         self._json = reader_of(settings.output, settings.schemas[self._topic], settings.namespace)
-        self._followed = FollowedTopics(settings, self._topic)
+        super().__init__(settings, self._topic)
         self._rows: deque[StreamRow] = deque(maxlen=_KEPT)
         self._shown: _Place | None = None
         self._all: dict[_Place, list[StreamRow]] | None = {} if all_rows else None
@@ -55,7 +51,7 @@ class StreamView(View):
 
     def poll(self, seconds: float) -> None:
         """See `View.poll`."""
-        for _, partition, _, value in self._followed.read(seconds):
+        for _, partition, _, value in self.read(seconds):
             self._take(partition, decode_row(self._json(value)))
 
     def _take(self, partition: int, row: StreamRow) -> None:
@@ -76,16 +72,6 @@ class StreamView(View):
             self._rows.append(row)
 
     @property
-    def caught_up(self) -> bool:
-        """See `View.caught_up`."""
-        return self._followed.caught_up
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """See `View.progress`."""
-        return self._followed.progress
-
-    @property
     def newest(self) -> StreamRow | None:
         """The newest row of the stream."""
         return self._rows[-1] if self._rows else None
@@ -93,9 +79,7 @@ class StreamView(View):
     def picture(self, width: int, height: int | None) -> RenderableType:
         """Title, chart, the newest rows, and what they are."""
         rows = list(self._rows)
-        room_left = _MOST_ROWS + _HEIGHT + 9 if height is None else height
-        chart_height = _HEIGHT if room_left >= _HEIGHT + 12 else 0
-        most = max(3, min(_MOST_ROWS, room_left - (chart_height + 6 if chart_height else 0) - 4))
+        chart_height, most = heights(height)
         drawn = self._chart(rows[-room(width) :]).lines(chart_height) if chart_height else []
         return Group(
             headed(self._settings.pipeline.name, self._topic, width),
@@ -147,10 +131,6 @@ class StreamView(View):
 
     def _exports(self, place: _Place) -> bool:
         return self._wanted in (None, place.stream)
-
-    def close(self) -> None:
-        """See `View.close`."""
-        self._followed.close()
 
 
 def _of(row: StreamRow, column: str) -> Measured:
