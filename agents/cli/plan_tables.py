@@ -8,8 +8,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.display.drawing import GREY, number
+from susurrus.agents.display.drawing import GREY
 from susurrus.agents.display.panels import framed
+from susurrus.agents.frames import number
 from susurrus.agents.planning.outcome import Spread, StrategyForecast, StrategyOutcome
 from susurrus.agents.planning.plan import CLEAR, PipelinePlan, Variant
 from susurrus.agents.planning.volumes import USER_BYTES, Volumes

@@ -8,7 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.display.drawing import GREY, number
+from susurrus.agents.display.drawing import GREY
+from susurrus.agents.frames import number
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.tune import Answer, Answers, Candidate, Question, Questions, choices, toml_lines
 from susurrus.mechanisms.histogram.registry import build_strategy

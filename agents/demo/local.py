@@ -16,7 +16,8 @@ from rich.console import Group
 
 from susurrus.agents.demo.machinery import DemoRun
 from susurrus.agents.demo.picture import Compared, comparison, findings, promise
-from susurrus.agents.display.drawing import Z95, number
+from susurrus.agents.display.drawing import Z95
+from susurrus.agents.frames import number
 from susurrus.agents.local.client import ToplClient
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.mechanisms.arrays import Floats

@@ -7,8 +7,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.display.drawing import GREY, NARROW, bar, margin, number, upper
+from susurrus.agents.display.drawing import GREY, NARROW, bar, margin, upper
 from susurrus.agents.display.panels import framed
+from susurrus.agents.frames import number
 from susurrus.topics.histogram import Measured
 
 

@@ -1,4 +1,4 @@
-"""Estimates for a terminal: numbers, 95 % error bars as numbers and as bars, keys as people read them.
+"""Estimates for a terminal: 95 % error bars as numbers and as bars.
 
 A bar is solid up to the lower end of the error bar and shaded up to its upper end: what is solid is as good as certain.
 """
@@ -8,8 +8,7 @@ from typing import Final
 
 from rich.text import Text
 
-from susurrus.agents.frames import key_text as key_text
-from susurrus.agents.frames import number as number
+from susurrus.agents.frames import number
 from susurrus.topics.histogram import Measured
 
 Z95: Final = 1.96

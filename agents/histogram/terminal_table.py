@@ -3,8 +3,8 @@
 from rich.table import Table
 from rich.text import Text
 
-from susurrus.agents.display.drawing import GREY, NARROW, bar, margin, number, upper
-from susurrus.agents.frames import key_text
+from susurrus.agents.display.drawing import GREY, NARROW, bar, margin, upper
+from susurrus.agents.frames import key_text, number
 from susurrus.agents.histogram.estimates import Release
 
 

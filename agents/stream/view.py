@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.display.chart import Chart, room
-from susurrus.agents.display.drawing import GREY, NARROW, Z95, key_text
+from susurrus.agents.display.drawing import GREY, NARROW, Z95
 from susurrus.agents.display.view import Record, RowsView, cells, headed, heights, pair, scaled
 from susurrus.agents.formats.outputs import reader_of
+from susurrus.agents.frames import key_text
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.stream.tops import Tops
