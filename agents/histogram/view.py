@@ -95,7 +95,7 @@ class HistogramView(View):
     def due(self, now: int) -> str:
         """When the next trigger is due."""
         release, calendar = self.newest, self._calendar
-        clock, window = self._settings.clock, self._settings.window
+        clock = self._settings.clock
         if self.over:
             return "this was the window's last trigger; nothing more comes"
         if release is None and (announced := self._reader.newest) is not None:
@@ -112,7 +112,7 @@ class HistogramView(View):
         if not clock.chosen.live:
             return f"{first}{self._of_archive(release, named)}"
         closes = calendar.boundary(interval)
-        by = closes + max(clock.idle_grace, window.publication_pad)
+        by = closes + self._settings.closing_delay
         if now > by + _PATIENCE:
             return f"{first}{named} was due {ago(by, now)}; `susurrus status` says what holds it up"
         return f"{first}{named} ends {clock_time(closes, now)}, and is due by {clock_time(by, now)} ({until(by, now)})"
@@ -124,8 +124,7 @@ class HistogramView(View):
             shown = calendar.window_at(release.window_start)
             return Interval(calendar.first_interval(shown) + release.trigger)
         if self._awaited is None:
-            grace = max(self._settings.clock.idle_grace, self._settings.window.publication_pad)
-            begins = [calendar.interval_at(now - grace)]
+            begins = [calendar.interval_at(now - self._settings.closing_delay)]
             if (first := self._settings.start.first_window) is not None:
                 begins.append(calendar.first_interval(calendar.window_at(first)))
             if self._window is not None:
