@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.finding import Finding
+from susurrus.agents.finding import Finding, error_of
 from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
 from susurrus.agents.kafka.offset import Offset
@@ -175,7 +175,7 @@ class Clients:
         if found := self.partitions(topic):
             return found
         if (missing := self._raw.get(topic)) is not None:
-            raise ConfigurationError(missing.text, missing.action)
+            raise error_of([missing])
         raise ConfigurationError(
             f'topic="{topic}" does not exist: create it with `susurrus topics create`, or correct pipeline.name and '
             "pipeline.prefix"

@@ -24,9 +24,8 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.finding import Finding
+from susurrus.agents.finding import Finding, error_of
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, settings_of
-from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import charges
 from susurrus.topics.spec import LEDGER, TopicSpec
 
@@ -80,8 +79,7 @@ def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> 
     topic = settings.input.topic
     found = topics.get(topic)
     if found is None or found.error is not None:
-        missing = no_raw_topic(settings)
-        raise ConfigurationError(missing.text, missing.action)
+        raise error_of([no_raw_topic(settings)])
     return len(found.partitions)
 
 
