@@ -15,10 +15,9 @@ async function refresh() {
   try {
     const found = await asked();
     lost = null;
-    if (found !== null) {
-      state = found;
-      await show();
-    }
+    if (found !== null) state = found;
+    // A state that has not changed does not come again, and the board's file may not have come with the last one.
+    if (state !== null && (found !== null || board === null)) await show();
   } catch {
     lost ??= Date.now();
   }

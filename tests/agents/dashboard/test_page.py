@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard import server
@@ -406,3 +406,19 @@ def test_a_view_is_in_its_address(lively: Settings, opened: Opened) -> None:
         shown(page, "/page/19")
         other = opened(page.url)
         shown(other, "/page/19")
+
+
+def test_a_board_whose_file_does_not_come_is_asked_for_again(lively: Settings, opened: Opened) -> None:
+    """The state that named it has come, and does not come again before it changes."""
+    with dashboard(lively) as served:
+        page = opened(served.url, expected=("ERR_FAILED",))
+        missed: list[str] = []
+
+        def once(route: Route) -> None:
+            missed.append(route.request.url)
+            route.abort()
+
+        page.route("**/histogram.js", once, times=1)
+        page.reload()
+        shown(page, *(f"/page/{n}" for n in range(15)))
+        assert len(missed) == 1
