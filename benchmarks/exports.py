@@ -2,7 +2,7 @@
 """Seconds until a reader has a published histogram: the newest release on a terminal and as a file, and every release of the day.
 
 A day is published to a real broker as release stages publish it: each trigger's rows by partition and what announces them, in one
-transaction. Every row of the day is read here, because the broker stamps the marks of all transactions with the present time. A
+transaction. Every row of the day is read here, because the broker stamps the markers of all transactions with the present time. A
 live pipeline's reader begins at the newest release's rows.
 
     benchmarks/exports.py [--keys 1000] [--triggers 144] [--partitions 8] [--json]
@@ -129,7 +129,7 @@ def measure(bootstrap_servers: str, keys: int, triggers: int, partitions: int) -
 
 
 def _processor_seconds() -> float:
-    """Of this process and of those that it has waited for."""
+    """The processor time of this process and of those that it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

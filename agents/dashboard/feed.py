@@ -33,10 +33,9 @@ def milliseconds() -> int:
 
 
 class Feed:
-    """Reads for one board until it is closed. Thread-safe."""
+    """Reads for one board until it is closed. budget: follows the charges, of a kind whose windows are charged. Thread-safe."""
 
     def __init__(self, settings: Settings, board: Board, budget: BudgetFeed | None = None) -> None:
-        """budget: where windows are charged."""
         self.settings, self._board, self._budget = settings, board, budget
         self._lock = threading.Lock()
         self._stop = threading.Event()

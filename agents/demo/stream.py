@@ -126,7 +126,7 @@ class ReadingPieces:
 
     @classmethod
     def of(cls, rows: list[StreamRow], series: Series, stream: StreamSection, *, points: int) -> Self:
-        """The picture of all rows. points: about how many pieces, where the series has no days."""
+        """The pieces of all rows. points: about how many pieces, where the series has no days."""
         mechanism, grid = _tops(stream), grid_of(stream)
         released, holdout = released_stream(rows, stream), mechanism.holdout
         after = series.values[holdout:][: len(rows) * mechanism.base.leaf]

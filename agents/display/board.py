@@ -40,7 +40,7 @@ class Board(ABC):
 
     @abstractmethod
     def poll(self, seconds: float) -> Any:
-        """What arrives within so many seconds, for `take`; nothing that is true where nothing did. Raises KafkaException."""
+        """Returns what arrives within so many seconds, for `take`; something false where nothing did. Raises KafkaException."""
 
     @abstractmethod
     def take(self, news: Any) -> bool:

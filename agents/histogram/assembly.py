@@ -180,7 +180,7 @@ class Assembly:
         return list(self._queue)
 
     def aim(self) -> None:
-        """Aim at what is wanted of that."""
+        """Aim at the wanted ones among what `announced` has now."""
         names = [each.name for each in self._queue]
         self._aimed = {name for name in names if self._wants(name, self._open[name].of_triggers)}
 

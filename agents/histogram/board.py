@@ -63,7 +63,7 @@ class HistogramBoard(Board):
 
     @property
     def caught_up(self) -> bool:
-        """As for every board."""
+        """See `Board.caught_up`."""
         return self._reader.caught_up
 
     def poll(self, seconds: float) -> tuple[Sequence[Release], list[Progress]] | None:
@@ -74,7 +74,7 @@ class HistogramBoard(Board):
         return (releases, said) if releases or said else None
 
     def take(self, news: Any) -> bool:
-        """As for every board."""
+        """See `Board.take`."""
         releases, said = news
         changed = [self.windows.add(release) for release in releases]
         changed += [self.announced.add(each) for each in said]

@@ -143,7 +143,10 @@ class Release(Tabular):
         return self._frame({"key": [json_of(key) for key in self.keys]}, None)
 
     def _frame(self, key: Mapping[str, list[str]], confidence: float | None) -> Frame:
-        """A part of the key that is called like another column gets the name ``key_<name>``."""
+        """A row per key. key: columns beside its parts. confidence: of the intervals; None for no intervals.
+
+        A part of the key that is called like another column gets the name ``key_<name>``.
+        """
         n = len(self)
         instants = {name: np.full(n, getattr(self, name)) for name in ("window_start", "window_end", "trigger_time")}
         first: dict[str, Any] = {
@@ -165,7 +168,7 @@ class Release(Tabular):
         last: dict[str, Any] = {"strategy": [self.strategy] * n, "epoch": [self.epoch] * n}
         taken = first.keys() | values.keys() | last.keys()
         parts = {f"key_{name}" if name in taken else name: part for name, part in self._parts().items()}
-        # A name that is taken even so loses its column; `key` has its value.
+        # A part whose new name is taken, too, has no column; what `exported` has in `key` holds its value.
         return Frame({**first, **parts, **values, **last}, frozenset(instants))
 
     def table(

@@ -1,4 +1,4 @@
-"""Names of fields that may not be what they were meant to be, texts in double quotes, and names that differ in case."""
+"""Finds names of fields that may not be what was meant: texts in double quotes, and names that differ in case only."""
 
 from collections.abc import Iterator, Sequence
 

@@ -43,7 +43,7 @@ class Packed:
         return self.values.astype(np.int64) if self.values.dtype.kind == "i" else self.values
 
     def at(self, row: int) -> int | float:
-        """Returns one of the numbers, as Python's. Raises IndexError beyond the end."""
+        """Returns one of the numbers, as Python's own. Raises IndexError beyond the end."""
         if row >= self.length:
             raise IndexError(row)
         if self.codes is not None:

@@ -92,7 +92,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         return hashlib.blake2b(both, digest_size=32, person=b"susurrus-digest").digest()
 
     def services(self) -> Services[HistogramSettings]:
-        """What the tasks of every kind share, and the strategy: `HistogramServices`."""
+        """Returns `HistogramServices`: what the tasks of every kind share, and the strategy."""
         from susurrus.agents.histogram.feedback import (  # for the stages only, as above
             PublishedKeys,
             PublishedKeysReader,
@@ -214,7 +214,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
 
     def explain(self, facts: Facts) -> Iterator[Finding]:
-        """explanation.py."""
+        """See explanation.py."""
         return findings(self.settings, lambda: self.strategy, facts)
 
     def start_over(self, facts: Facts) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         return (*super().start_over(facts), f'first_window = "{format_time(start)}"  # or an earlier start of a window')
 
     def new_beginning(self, first_window: FirstWindow, origin: Origin | None) -> NewBeginning:
-        """new_beginning.py."""
+        """See new_beginning.py."""
         return HistogramBeginning(self.settings, self.per_window(), first_window, origin)
 
     def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
@@ -239,12 +239,12 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         return [*_raw_topic(self.settings, admin), *own]
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
-        """view.py."""
+        """See view.py."""
         wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], "window")
         return partial(HistogramView, self.settings, window=wanted.window, column=wanted.column)
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
-        """board.py."""
+        """See board.py."""
         return HistogramBoard(self.settings, self.guarantee(), keep=windows, curve_bytes=curve_bytes)
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:

@@ -41,17 +41,16 @@ _ROWS_AHEAD: Final = 1_000_000
 _SETTLED_SECONDS = 2.0
 """A partition has ended when it has not grown for so long: a broker that has just become leader may show an earlier end."""
 
-
 Since = int | Callable[[list[AnnouncedRelease]], int | None] | None
-"""Releases of earlier times (ms) are not wanted. A function says so when it sees what is announced at the beginning."""
+"""Releases of earlier times (ms) are not wanted. A function returns that time; it is given what is announced at the beginning."""
 
 
 class ReleaseReader:
     """Follows the topics `histogram` and `progress` of one pipeline. Use as a context manager; not thread-safe.
 
     start: "start" reads every release that the topics still hold; "now" those that become visible from here on. wanted: whether
-    a release is wanted, by its window's start (ms), its trigger and the window's number of triggers. since: the rows of releases
-    that are not wanted for their time are mostly not even read. heard: called with every announcement. Raises
+    a release is wanted, by its window's start (ms), its trigger and the window's number of triggers. since: releases of
+    earlier times are not wanted, and most of their rows are not even read. heard: called with every announcement. Raises
     ConfigurationError where a topic is missing.
     """
 

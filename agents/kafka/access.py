@@ -123,8 +123,8 @@ def _worker(settings: Settings) -> tuple[Right, ...]:
 
 
 def _assigned(settings: Settings) -> Right:
-    """Rights of consumers that are assigned by hand: they join no group and commit nothing, but librdkafka looks for its
-    coordinator."""
+    """The right of consumers that are assigned by hand. They join no group and commit nothing, but librdkafka looks for the
+    coordinator of theirs."""
     return Right("group", f"{settings.application}-", (_DESCRIBE,), True)
 
 

@@ -103,8 +103,10 @@ def profiles_of(settings: Settings) -> tuple[Profile, ...]:
 
 
 def refusals(settings: Settings) -> list[Finding]:
-    """What librdkafka refuses when it makes the clients of a worker; nothing connects. Never a value. Unknown where another machine
-    may have what is missing on this one."""
+    """What librdkafka refuses when it makes the clients of a worker. Nothing connects, and no finding holds a property's value.
+
+    A finding is unknown where another machine may have what is missing on this one.
+    """
     given = dict(settings.kafka.properties)
     if not kafka_tokens.signs(mechanism_of(given)):
         return [kafka_tokens.NO_SIGNER]

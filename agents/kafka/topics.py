@@ -89,7 +89,10 @@ def _replicas(settings: Settings, brokers: int) -> int:
 
 
 def few_brokers(settings: Settings, brokers: int) -> Finding | None:
-    """What follows where the cluster has fewer brokers than topics should have replicas. The pipeline runs all the same."""
+    """What follows where the cluster has fewer brokers than topics should have replicas; None where it has enough.
+
+    The pipeline runs all the same.
+    """
     if (replicas := _replicas(settings, brokers)) == settings.topics.replication_factor:
         return None
     return Finding(
@@ -182,10 +185,10 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
 
 
 def check_topics(settings: Settings, admin: AdminClient) -> list[Finding]:
-    """What was found of each of the pipeline's own topics, and of the one with the charges, which all pipelines of a prefix share:
-    its subject is the topic, and a worker runs with a warning, which is about replicas only.
+    """One finding for each of the pipeline's own topics, and for the one with the charges, which all pipelines of a prefix share.
 
-    Judged by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
+    Its subject is the topic. It is a warning where nothing but replicas are missing, for a worker runs with that. Topics are judged
+    by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     raw = _raw_partitions(settings, metadata.topics)

@@ -29,7 +29,7 @@ class EstimatesBoard(Board):
         self._read = self.reader("estimate")
         self._rows: list[EstimateRow] = []
         self._starts: list[int] = []
-        self._said = {
+        self._about = {
             "page": "estimates",
             "pipeline": settings.pipeline.name,
             "topic": settings.topic("estimate"),
@@ -42,21 +42,21 @@ class EstimatesBoard(Board):
         }
 
     def open(self, clients: Clients) -> None:
-        """As for every board."""
+        """See `Board.open`."""
         self._follower = self.follower(clients, "estimate")
 
     @property
     def caught_up(self) -> bool:
-        """As for every board."""
+        """See `Board.caught_up`."""
         return self._follower.caught_up
 
     def poll(self, seconds: float) -> list[EstimateRow]:
-        """Rows."""
+        """See `Board.poll`: rows."""
         values = (message.value() for message in self._follower.read(seconds))
         return [codec.decode(self._read(bytes(value))) for value in values if value is not None]
 
     def take(self, news: Sequence[EstimateRow]) -> bool:
-        """As for every board. A row of another epoch starts over, for the reports are others."""
+        """See `Board.take`. A row of another epoch starts over, for the reports are others."""
         before = len(self._rows)
         for row in news:
             if self._rows and row.epoch != self._rows[-1].epoch:
@@ -74,7 +74,7 @@ class EstimatesBoard(Board):
         every, lateness = self.settings.local.interval, self.settings.local.lateness
         following = now // every * every if newest is None else newest.interval + every
         return {
-            **self._said,
+            **self._about,
             "intervals": len(self._rows),
             "first": self._starts[0] if self._starts else None,
             "newest": None

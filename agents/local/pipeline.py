@@ -67,7 +67,7 @@ class LocalPipeline(Pipeline[LocalSettings]):
         return [*meaning.of_epsilon("local.epsilon", epsilon), *meaning.of_units("local", "report", epsilon)]
 
     def expected_errors(self) -> ExpectedErrors:
-        """expected_errors.py."""
+        """See expected_errors.py."""
         return expected_errors(self.settings.local)
 
     def receipt(self) -> receipt.Receipt:
@@ -83,12 +83,12 @@ class LocalPipeline(Pipeline[LocalSettings]):
         )
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
-        """view.py."""
+        """See view.py."""
         wanted.check(self.settings.kind, COLUMNS)
         return partial(LocalView, self.settings, column=wanted.column)
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
-        """board.py."""
+        """See board.py."""
         return EstimatesBoard(self.settings, self.guarantee())
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
@@ -97,5 +97,5 @@ class LocalPipeline(Pipeline[LocalSettings]):
         return local_releases(self.settings, start)
 
     def explain(self, facts: Facts) -> Iterator[Finding]:
-        """explanation.py."""
+        """See explanation.py."""
         return findings(self.settings, facts)

@@ -52,5 +52,5 @@ class LocalRelease(Tabular):
 
 
 def local_releases(settings: LocalSettings, start: Start) -> RowReader[EstimateRow, LocalRelease]:
-    """Yields the estimates of one pipeline."""
+    """Returns a reader of one pipeline's estimates. Raises ConfigurationError where the topic is missing."""
     return RowReader(settings, settings.topic(ESTIMATE.name), decode, LocalRelease, start)

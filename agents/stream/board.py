@@ -35,7 +35,7 @@ class StreamsBoard(Board):
         self._by_name: dict[str, Pieces] = {}
         self._pieces = 0
         self._full = False
-        self._said = {
+        self._about = {
             "page": "streams",
             "pipeline": settings.pipeline.name,
             "topic": settings.topic("private-stream"),
@@ -47,16 +47,16 @@ class StreamsBoard(Board):
         }
 
     def open(self, clients: Clients) -> None:
-        """As for every board."""
+        """See `Board.open`."""
         self._follower = self.follower(clients, "private-stream")
 
     @property
     def caught_up(self) -> bool:
-        """As for every board."""
+        """See `Board.caught_up`."""
         return self._follower.caught_up
 
     def poll(self, seconds: float) -> list[tuple[int, StreamRow]]:
-        """(partition, row)."""
+        """See `Board.poll`: (partition, row) of each."""
         return [
             (int(message.partition() or 0), private_stream.decode_row(self._read(bytes(value))))
             for message in self._follower.read(seconds)
@@ -64,7 +64,7 @@ class StreamsBoard(Board):
         ]
 
     def take(self, news: Sequence[tuple[int, StreamRow]]) -> bool:
-        """As for every board."""
+        """See `Board.take`."""
         for partition, row in news:
             place = partition, identity(row.stream)
             pieces = self._streams.get(place)
@@ -81,7 +81,7 @@ class StreamsBoard(Board):
 
     def state(self, now: int) -> dict[str, Any]:
         """How many streams there are."""
-        return {**self._said, "streams": len(self._streams), "pieces": self._pieces, "full": self._full}
+        return {**self._about, "streams": len(self._streams), "pieces": self._pieces, "full": self._full}
 
     def answer(self, question: str, query: Query) -> dict[str, Any]:
         """`streams`, `series` or `range`."""

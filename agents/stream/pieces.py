@@ -72,7 +72,7 @@ class Pieces:
 
     @cached_property
     def _released(self) -> ReleasedStream | None:
-        """The last row that ToPS has released; None for PAK."""
+        """The stream of all pieces, of which ToPS answers ranges; None for PAK."""
         if self._stream.method == "pak":
             return None
         return self._columns.released(self._stream)

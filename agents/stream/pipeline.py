@@ -73,7 +73,7 @@ class StreamPipeline(Pipeline[StreamSettings]):
         ]
 
     def expected_errors(self) -> ExpectedErrors:
-        """expected_errors.py."""
+        """See expected_errors.py."""
         return expected_errors(self.settings.stream)
 
     def receipt(self) -> receipt.Receipt:
@@ -90,12 +90,12 @@ class StreamPipeline(Pipeline[StreamSettings]):
         )
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
-        """view.py."""
+        """See view.py."""
         wanted.check(self.settings.kind, COLUMNS, "stream")
         return partial(StreamView, self.settings, stream=wanted.stream, column=wanted.column, all_rows=wanted.all_rows)
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
-        """board.py."""
+        """See board.py."""
         return StreamsBoard(self.settings, self.guarantee())
 
     def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
@@ -104,5 +104,5 @@ class StreamPipeline(Pipeline[StreamSettings]):
         return stream_releases(self.settings, start)
 
     def explain(self, facts: Facts) -> Iterator[Finding]:
-        """explanation.py."""
+        """See explanation.py."""
         return findings(self.settings.stream, facts)

@@ -54,5 +54,5 @@ class StreamRelease(Tabular):
 
 
 def stream_releases(settings: StreamSettings, start: Start) -> RowReader[StreamRow, StreamRelease]:
-    """Yields the rows of one pipeline."""
+    """Returns a reader of one pipeline's rows. Raises ConfigurationError where the topic is missing."""
     return RowReader(settings, settings.topic(PRIVATE_STREAM.name), decode_row, StreamRelease, start)
