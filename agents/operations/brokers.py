@@ -114,34 +114,20 @@ def _meaning(settings: HasKafka, error: KafkaError, where: str, text: str) -> Fi
         return tls.unverified(settings.kafka, where.partition(" ")[0], where)
     if "PLAINTEXT broker listener" in text or ("closed by peer" in text and "SSL" in text):
         return _waits(
-            f"{security}: {where} does not speak TLS",
-            "use a protocol without SSL, or the port of a TLS listener",
+            f"{security}: {where} does not speak TLS", "use a protocol without SSL, or the port of a TLS listener"
         )
     if code == KafkaError._SSL:
-        return _ends(
-            f'kafka.properties."ssl.*": TLS with {where} fails ({reason})',
-            "correct them",
-        )
+        return _ends(f'kafka.properties."ssl.*": TLS with {where} fails ({reason})', "correct them")
     if code == KafkaError._AUTHENTICATION:
         return _authentication(settings, security, where, text)
     if code == KafkaError._RESOLVE:
-        return _waits(
-            f"{servers}: the name in {where} cannot be resolved ({reason})",
-            "correct it, or see to DNS",
-        )
+        return _waits(f"{servers}: the name in {where} cannot be resolved ({reason})", "correct it, or see to DNS")
     if "refused" in text:
-        return _waits(
-            f"{servers}: nothing listens at {where} ({reason})",
-            "start the brokers, or correct it",
-        )
+        return _waits(f"{servers}: nothing listens at {where} ({reason})", "start the brokers, or correct it")
     if code == KafkaError._BAD_MSG or "response size" in text:
-        return _waits(
-            f"{servers}: what answers at {where} is no Kafka broker",
-            "correct the address or the port",
-        )
+        return _waits(f"{servers}: what answers at {where} is no Kafka broker", "correct the address or the port")
     return _waits(
-        f"{servers}: {where} cannot be reached ({reason})",
-        "see to the network and the brokers, or correct it",
+        f"{servers}: {where} cannot be reached ({reason})", "see to the network and the brokers, or correct it"
     )
 
 
@@ -161,10 +147,7 @@ def _authentication(settings: HasKafka, security: str, where: str, text: str) ->
             "use a protocol without SASL, or the port of a listener with it",
         )
     if any(word in text for word in ("ransport failure", "imed out", "isconnected")):
-        return _waits(
-            f"{security}: {where} goes away while the user is checked",
-            "see to the brokers",
-        )
+        return _waits(f"{security}: {where} goes away while the user is checked", "see to the brokers")
     reason = text.removeprefix("SASL authentication error: ").removeprefix("Authentication failed: ").strip()
     if tokens:
         # What Kafka's own validator says has no token in it, but another one's might.
@@ -199,19 +182,14 @@ def _connected(settings: HasKafka) -> Finding:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
                 if protocol.endswith("SSL"):
-                    return _waits(
-                        f"{servers}: {server} is connected, but does not answer",
-                        "see to the brokers",
-                    )
+                    return _waits(f"{servers}: {server} is connected, but does not answer", "see to the brokers")
                 with context.wrap_socket(connection, server_hostname=host):
                     return _waits(
-                        f"{security}: {server} speaks TLS",
-                        "use SSL or SASL_SSL, or the port of a listener without TLS",
+                        f"{security}: {server} speaks TLS", "use SSL or SASL_SSL, or the port of a listener without TLS"
                     )
         except TimeoutError:
             return _waits(
-                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s",
-                "see to the network, or correct it",
+                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s", "see to the network, or correct it"
             )
         except ssl.SSLError:
             other = "SASL_PLAINTEXT" if protocol == "PLAINTEXT" else "another one"
@@ -221,10 +199,7 @@ def _connected(settings: HasKafka) -> Finding:
             )
         except (OSError, ValueError):
             continue
-    return _waits(
-        f"{servers}: no broker answers within {REACH_SECONDS:.0f} s",
-        "see to the brokers, or correct it",
-    )
+    return _waits(f"{servers}: no broker answers within {REACH_SECONDS:.0f} s", "see to the brokers, or correct it")
 
 
 def unanswered(settings: HasKafka, error: KafkaError, errors: list[KafkaError]) -> Finding:
@@ -232,7 +207,4 @@ def unanswered(settings: HasKafka, error: KafkaError, errors: list[KafkaError]) 
     said = [finding for finding in _said(settings, errors) if "advertises" in finding.text]
     if said and error.code() in NO_ANSWER:
         return said[0]
-    return _waits(
-        f"Kafka is not ready yet ({error.name()}: {error.str()})",
-        "see to the brokers if this stays",
-    )
+    return _waits(f"Kafka is not ready yet ({error.name()}: {error.str()})", "see to the brokers if this stays")

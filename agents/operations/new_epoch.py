@@ -251,8 +251,7 @@ class NewEpoch:
         except KafkaException as error:
             if is_fenced(error.args[0]):
                 raise Refusal(
-                    "a worker has started meanwhile, and the old epoch goes on",
-                    "stop every worker",
+                    "a worker has started meanwhile, and the old epoch goes on", "stop every worker"
                 ) from error
             raise
         crash_points.reach((_POINTS,), "after-commit")
@@ -277,10 +276,7 @@ class NewEpoch:
             crash_points.reach((_POINTS,), "after-second-fence")
             self._check_alone()
             if self._ends() != ends:
-                raise Refusal(
-                    "a worker has started meanwhile, and the old epoch goes on",
-                    "stop every worker",
-                )
+                raise Refusal("a worker has started meanwhile, and the old epoch goes on", "stop every worker")
         except BaseException:
             with contextlib.suppress(KafkaException):
                 initializer.abort_transaction(_TRANSACTION_SECONDS)

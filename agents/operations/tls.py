@@ -78,18 +78,12 @@ def alert(kafka: KafkaSettings, where: str, text: str) -> Finding | None:
         return _ends(_NO_CERTIFICATE.format(where=where), _SET_IT)
     if number in _ALERTS:
         if given and number in _CLIENTS_ALERTS | {45} and (ended := _ended(kafka.properties)) is not None:
-            return _ends(
-                f'kafka.properties."{given[0]}": the certificate ended at {ended}',
-                "use a new one",
-            )
+            return _ends(f'kafka.properties."{given[0]}": the certificate ended at {ended}', "use a new one")
         own = given[0] if given else CERTIFICATES[0]
         said, action = _ALERTS[number]
         return _ends(said.format(where=where, own=own, servers=kafka.bootstrap_servers), action)
     reason = text.rpartition("SSL routines::")[2].partition(":")[0]
-    return _waits(
-        f'kafka.properties."ssl.*": TLS with {where} fails ({reason})',
-        "see the log of the broker",
-    )
+    return _waits(f'kafka.properties."ssl.*": TLS with {where} fails ({reason})', "see the log of the broker")
 
 
 def unverified(kafka: KafkaSettings, address: str, where: str) -> Finding:
@@ -140,8 +134,7 @@ def _verdict(code: int, message: str, where: str) -> Finding:
             )
         case 10:
             return _ends(
-                f"the brokers' certificate: that of {where} has expired",
-                "renew it there, or set this machine's clock",
+                f"the brokers' certificate: that of {where} has expired", "renew it there, or set this machine's clock"
             )
         case 62 | 64:
             return _ends(
