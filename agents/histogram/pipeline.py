@@ -93,10 +93,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def services(self) -> Services[HistogramSettings]:
         """Returns `HistogramServices`: what the tasks of every kind share, and the strategy."""
-        from susurrus.agents.histogram.feedback import (  # for the stages only, as above
-            PublishedKeys,
-            PublishedKeysReader,
-        )
+        # For the stages only, as above.
+        from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
         from susurrus.agents.histogram.services import HistogramServices
 
         settings, strategy = self.settings, self.strategy

@@ -333,7 +333,7 @@ def test_an_error_of_another_kind_starts_again_as_before(monkeypatch: pytest.Mon
 def test_tasks_wait_for_the_disk_of_all_stores_and_give_up_nothing_by_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    attempts: list[str] = []
+    attempts: list[Finding | None] = []
 
     def start(task: PartitionTask) -> None:
         attempts.append(task.recovery.disk_finding)
