@@ -215,10 +215,7 @@ class PublishedKeys:
             rows = kind_of(value) is Kind.EVIDENCE
             block = evidence_codec.decode(value) if rows else codec.decode(value)
         except MalformedRecord as error:
-            raise Refusal(
-                f"topic={self.topic} offset={offset}: {error}",
-                "find out who else writes to it",
-            ) from error
+            raise Refusal(f"topic={self.topic} offset={offset}: {error}", "find out who else writes to it") from error
         if block.config_digest != self._digest:
             raise Refusal(
                 f"topic={self.topic} offset={offset} is of another configuration",

@@ -52,12 +52,7 @@ class CollectStage(LocalStage):
     counted = ("in", "phase_1", "phase_2", "late", "dead_letter")
 
     def __init__(
-        self,
-        services: Services[LocalSettings],
-        partition: int,
-        store: Store,
-        meta: dict[str, Any],
-        position: Offset,
+        self, services: Services[LocalSettings], partition: int, store: Store, meta: dict[str, Any], position: Offset
     ) -> None:
         """The meta record says which intervals the last commit had closed, and what was written."""
         super().__init__(services, partition, store, meta, position)
@@ -222,7 +217,6 @@ class Thresholds:
                 threshold = threshold_codec.decode(value or b"")
             except MalformedRecord as error:
                 raise Refusal(
-                    f"topic={self._topic} offset={offset}: {error}",
-                    "find out who else writes to it",
+                    f"topic={self._topic} offset={offset}: {error}", "find out who else writes to it"
                 ) from error
             self._known[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)

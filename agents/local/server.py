@@ -60,12 +60,7 @@ class ServerStage(LocalStage):
     counted = ("phase_1", "phase_2", "expired", "thresholds", "intervals")
 
     def __init__(
-        self,
-        services: Services[LocalSettings],
-        partition: int,
-        store: Store,
-        meta: dict[str, Any],
-        position: Offset,
+        self, services: Services[LocalSettings], partition: int, store: Store, meta: dict[str, Any], position: Offset
     ) -> None:
         """All of the state is in the meta record."""
         super().__init__(services, partition, store, meta, position)

@@ -43,12 +43,7 @@ class LocalStage(Stage):
     services: Services[LocalSettings]
 
     def __init__(
-        self,
-        services: Services[LocalSettings],
-        partition: int,
-        store: Store,
-        meta: dict[str, Any],
-        position: Offset,
+        self, services: Services[LocalSettings], partition: int, store: Store, meta: dict[str, Any], position: Offset
     ) -> None:
         super().__init__(services, partition, store, meta, position)
         local = services.settings.local

@@ -166,17 +166,11 @@ class Changelog:
                     try:
                         record = assembler.feed(message.value() or b"")
                     except MalformedRecord as error:
-                        raise Refusal(
-                            f"{self._place} offset={offset} is no commit ({error})",
-                            way_out,
-                        ) from error
+                        raise Refusal(f"{self._place} offset={offset} is no commit ({error})", way_out) from error
                     if record is not None:
                         state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
-            raise Refusal(
-                f"{self._place} ends with a commit that lacks chunks",
-                way_out,
-            )
+            raise Refusal(f"{self._place} ends with a commit that lacks chunks", way_out)
         self.purge_before = max(state.refresh.purge_before if state is not None else -1, self._begins)
         needed = max(0, self.purge_before)
         if from_start and state is not None and low > needed:
@@ -192,10 +186,7 @@ class Changelog:
     ) -> State:
         facts = _decode_facts(record.meta)
         if facts.epoch != epoch:
-            raise Refusal(
-                f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}",
-                way_out,
-            )
+            raise Refusal(f"{self._place} holds state of epoch={facts.epoch}, the ledger says epoch={epoch}", way_out)
         state = State(
             epoch=epoch,
             changelog_id=self._id,

@@ -79,8 +79,7 @@ class Committing:
             raise no_topic(topic)
         if partitions <= partition:
             raise NotYet(
-                f"topic={topic} has no partition {partition}",
-                "run `susurrus topics create`, the input has grown",
+                f"topic={topic} has no partition {partition}", "run `susurrus topics create`, the input has grown"
             )
         self._store = context.open_store()
         state = self._changelog.recover(

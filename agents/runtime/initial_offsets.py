@@ -43,10 +43,7 @@ def check_raw(settings: Settings, clients: Clients) -> None:
             "feed the pipeline from a topic with cleanup.policy=delete",
         )
     for misfit in settings.raw_topic_findings(found):
-        raise Refusal(
-            f"topic={topic} has {misfit.text}, so no epoch has begun and nothing is charged",
-            misfit.action,
-        )
+        raise Refusal(f"topic={topic} has {misfit.text}, so no epoch has begun and nothing is charged", misfit.action)
 
 
 def check_start(
@@ -56,10 +53,7 @@ def check_start(
     deleted. now: ms; None for the clock's. first_window: its start in ms; None for that of the settings."""
     check_raw(settings, clients)
     for misfit in settings.start_findings(int(time.time() * 1000) if now is None else now, first_window):
-        raise Refusal(
-            f"{misfit.text}, so no epoch has begun and nothing is charged",
-            misfit.action,
-        )
+        raise Refusal(f"{misfit.text}, so no epoch has begun and nothing is charged", misfit.action)
     if not settings.reads_raw or settings.clock.until is None:  # live: old records go, and new ones come
         return
     topic = settings.input.topic

@@ -112,6 +112,5 @@ def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
         yield no_topic(*missing)
     for right, topics in sorted(lacking.items(), key=lambda item: -len(item[1])):
         yield RetryableRefusal(
-            f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}",
-            f"grant it ({_ACCESS})",
+            f"topic={', '.join(sorted(topics))}: Kafka's user lacks {right}", f"grant it ({_ACCESS})"
         )

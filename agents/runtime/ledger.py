@@ -105,8 +105,7 @@ class Ledger:
                     record = codec.decode(key, value)
                 except MalformedRecord as error:
                     raise Refusal(
-                        f"topic={self.topic} offset={offset}: {error}",
-                        "find out who else writes to it",
+                        f"topic={self.topic} offset={offset}: {error}", "find out who else writes to it"
                     ) from error
                 with self._lock:
                     if record is None:
@@ -124,10 +123,7 @@ class Ledger:
         """The epoch in force. A task must join first."""
         record = self._get("epoch")
         if not isinstance(record, codec.Epoch):
-            raise RetryableRefusal(
-                f"topic={self.topic} holds no epoch",
-                f"start the initializer, {self.initializer}",
-            )
+            raise RetryableRefusal(f"topic={self.topic} holds no epoch", f"start the initializer, {self.initializer}")
         return record.epoch
 
     @property
@@ -254,8 +250,7 @@ class Ledger:
         if config is None or config.digest != self._digest:
             changed = codec.changed_fields(config, self._settings.published_fields(), self._settings.digest_of_default)
             raise Refusal(
-                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'})",
-                CHANGE_BACK,
+                f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'})", CHANGE_BACK
             )
         if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
             # Other noise over the same data is a second release of it, and bound would not recognize a user's keys.

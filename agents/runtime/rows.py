@@ -86,10 +86,7 @@ class RowReader(Generic[Row, Made]):
                 rows.append(self._decode(self._json(value or b"")))
             except MalformedRecord as error:
                 place = f"topic={message.topic()} partition={message.partition()} offset={message.offset()}"
-                raise Refusal(
-                    f"{place}: {error}",
-                    "find out who else writes to it",
-                ) from error
+                raise Refusal(f"{place}: {error}", "find out who else writes to it") from error
         return [self._make(tuple(rows))] if rows else []
 
     def close(self) -> None:

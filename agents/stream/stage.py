@@ -63,12 +63,7 @@ class StreamStage(Stage):
     services: Services[StreamSettings]
 
     def __init__(
-        self,
-        services: Services[StreamSettings],
-        partition: int,
-        store: Store,
-        meta: dict[str, Any],
-        position: Offset,
+        self, services: Services[StreamSettings], partition: int, store: Store, meta: dict[str, Any], position: Offset
     ) -> None:
         """A stream is loaded from the store when one of its events comes. Raises as `StreamReplay` does."""
         super().__init__(services, partition, store, meta, position)

@@ -222,11 +222,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
         more, action = _REMEDIES.get(what, ("", "look at the brokers' logs"))
         self.consumer.transport.on_trouble(
             place,
-            waits(
-                "input",
-                f"topic={place.topic} partition={place.partition} cannot be read ({what}){more}",
-                action,
-            ),
+            waits("input", f"topic={place.topic} partition={place.partition} cannot be read ({what}){more}", action),
         )
 
 
