@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, from anywhere
 
-from benchmarks.inputs import DAY_MS, create_raw_topic, say
+from benchmarks.inputs import DAY_MS, FIRST_WINDOW_MS, create_raw_topic, say
 from benchmarks.workers import new_name
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -35,7 +35,6 @@ from susurrus.agents.pipelines import load_settings
 from susurrus.releases import releases
 from susurrus.topics import histogram, progress
 
-WINDOW = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 EPOCH = "ab" * 16
 FORMATS = ("parquet", "csv", "jsonl")
 
@@ -65,10 +64,10 @@ columns = [{{ name = "visits", kind = "count" }}]
     parts = [[b'"/page/%d"' % key for key in range(part, keys, partitions)] for part in range(partitions)]
     for trigger in range(1, triggers + 1):
         producer.begin_transaction()
-        stamp = WINDOW + trigger * (DAY_MS // triggers)
+        stamp = FIRST_WINDOW_MS + trigger * (DAY_MS // triggers)
         release = histogram.TriggerHeader(
-            window_start=WINDOW,
-            window_end=WINDOW + DAY_MS,
+            window_start=FIRST_WINDOW_MS,
+            window_end=FIRST_WINDOW_MS + DAY_MS,
             trigger=trigger,
             of_triggers=triggers,
             strategy="toeplitz",
@@ -79,7 +78,7 @@ columns = [{{ name = "visits", kind = "count" }}]
             for key, value in zip(*histogram.encode_rows(release, names, [visits]), strict=True):
                 producer.produce(rows, value, key, partition=partition, timestamp=stamp)
             said = progress.Progress(
-                window=WINDOW,
+                window=FIRST_WINDOW_MS,
                 trigger=trigger,
                 of_triggers=triggers,
                 partition=partition,
