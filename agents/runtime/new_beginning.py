@@ -10,7 +10,8 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.progress import Progress
 
 FirstWindow = Literal["next", "current"] | int
-"""The window after everything that was published, the one of the present time, or its start in ms."""
+"""An epoch's first window: "next" is the one after everything that was published, "current" the one of the present time, and
+an int the one that starts at this instant, in ms."""
 
 
 class NewBeginning(ABC):

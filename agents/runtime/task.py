@@ -185,7 +185,10 @@ class PartitionTask(threading.Thread):
                 self._reading.begin_at(self._make_stage(self.committing.last(), self.committing.position))
 
     def _commit(self) -> bool:
-        """Commit what the stage has ready; False where a transaction was aborted. Raises Refusal for a missing topic or right."""
+        """Commit what the stage has ready, and say whether no transaction was aborted.
+
+        Raises Refusal for a missing topic or right.
+        """
         metrics, stage = self.committing.metrics, self._require_stage()
         try:
             metrics.computes()
