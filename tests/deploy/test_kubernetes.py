@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import tomli_w
 import yaml
@@ -28,9 +27,15 @@ from tests.deploy.manifests import CHECKS, Document, configuration, load, of_kin
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 COMMANDS = (FOLDER / "base" / "kustomization.yaml").read_text()
-ALL = sorted(kubernetes_validate.utils.all_versions(), key=lambda each: tuple(map(int, each.split("."))))
-VERSIONS = [ALL[-6], ALL[-1]]
 GONE = object()
+
+
+def validate(document: Document, version: int = -1) -> None:
+    """version: of Kubernetes, among those whose schemas there are. Raises kubernetes_validate.ValidationError."""
+    import kubernetes_validate  # takes seconds, in each process that collects this file
+
+    known = sorted(kubernetes_validate.utils.all_versions(), key=lambda each: tuple(map(int, each.split("."))))
+    kubernetes_validate.validate(document, known[version], strict=True)
 
 
 @functools.cache
@@ -64,14 +69,14 @@ def changed(kind: str, path: str, value: object) -> list[Document]:
     return documents
 
 
-@pytest.mark.parametrize("kubernetes", VERSIONS)
+@pytest.mark.parametrize("version", [-6, -1], ids=["sixth newest", "newest"])
 @pytest.mark.parametrize("name", ["base", "overlays/production"])
-def test_every_resource_follows_its_schema(kubernetes: str, name: str) -> None:
+def test_every_resource_follows_its_schema(version: int, name: str) -> None:
     kinds = set()
     for each in rendered(name):
         kinds.add(each["kind"])
         if each["kind"] != "ServiceMonitor":  # a custom resource: its schema is the operator's
-            kubernetes_validate.validate(each, kubernetes, strict=True)
+            validate(each, version)
     assert kinds >= {
         "ConfigMap", "Job", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet",
     }  # fmt: skip
@@ -89,8 +94,10 @@ def test_every_resource_follows_its_schema(kubernetes: str, name: str) -> None:
 )
 def test_an_unknown_field_or_another_type_is_refused_by_the_schema(kind: str, path: str, value: object) -> None:
     broken = of_kind(changed(kind, path, value), kind)[0]
+    import kubernetes_validate
+
     with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, VERSIONS[-1], strict=True)
+        validate(broken)
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.yaml")), ids=lambda file: str(file.relative_to(FOLDER)))
@@ -134,7 +141,7 @@ def test_with_its_component_the_registry_is_reached_and_nothing_else(tmp_path: P
     (before,) = of_kind(rendered("base"), "NetworkPolicy")
     documents = overlay(tmp_path, f"components: [{_from(tmp_path, 'components/registry')}]\n")
     (after,) = of_kind(documents, "NetworkPolicy")
-    kubernetes_validate.validate(after, VERSIONS[-1], strict=True)
+    validate(after)
     *kept, added = after["spec"]["egress"]
     assert kept == before["spec"]["egress"]
     assert [port["port"] for port in added["ports"]] == [8081]
@@ -153,7 +160,7 @@ def test_the_dashboard_is_confined_and_has_no_secret_of_the_noise(tmp_path: Path
     documents = dashboard(tmp_path)
     text = (FOLDER / "components" / "dashboard" / "kustomization.yaml").read_text()
     for each in documents:
-        kubernetes_validate.validate(each, VERSIONS[-1], strict=True)
+        validate(each)
     about_workers = {"selectors", "monitors"}
     assert [said for check in CHECKS if check.__name__ not in about_workers for said in check(documents, text)] == []
     (policy,), (service,), (own,) = (of_kind(documents, kind) for kind in ("NetworkPolicy", "Service", "Deployment"))

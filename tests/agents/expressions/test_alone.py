@@ -1,5 +1,6 @@
 """A record's result is the same alone as in any batch, in any order, beside any neighbours, over any number of fields."""
 
+import functools
 from datetime import UTC, date, datetime, timedelta, timezone
 from datetime import time as clock_time
 from typing import Any
@@ -41,11 +42,11 @@ FORMS = {
     "nulls": lambda width: "concat(" + ", ".join(f"{name} IS NULL" for name in names(width)) + ")",
     "condition": lambda width: "a0 = 'x' OR " + " OR ".join(f"({name} IS NOT NULL AND a0 IS NULL)" for name in names(width)),
 }  # fmt: skip
-EVALUATIONS = {
-    (form, width): Evaluation(parse(write(width)), boolean=form == "condition")
-    for form, write in FORMS.items()
-    for width in WIDTHS
-}
+
+
+@functools.cache
+def evaluation_of(form: str, width: int) -> Evaluation:
+    return Evaluation(parse(FORMS[form](width)), boolean=form == "condition")
 
 
 def evaluated(evaluation: Evaluation, records: list[tuple[Any, ...]]) -> list[tuple[str, int]]:
@@ -79,7 +80,7 @@ def test_a_records_result_is_its_own_over_any_number_of_fields(data: st.DataObje
     changes = st.dictionaries(st.integers(0, width - 1), values, max_size=4)
     drawn = data.draw(st.lists(changes, min_size=2, max_size=6))
     records = [tuple(change.get(index, value) for index, value in enumerate(base)) for change in drawn]
-    evaluation = EVALUATIONS[form, width]
+    evaluation = evaluation_of(form, width)
     alone = [evaluated(evaluation, [record])[0] for record in records]
     order = data.draw(st.permutations(range(len(records))))
     together = evaluated(evaluation, [records[row] for row in order])

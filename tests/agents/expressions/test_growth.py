@@ -1,5 +1,6 @@
 """What one record can make of memory and time is bounded by public numbers, and a limit that a batch reaches decides nothing."""
 
+import functools
 from typing import Any
 
 import duckdb
@@ -102,13 +103,13 @@ BASE = {name: f"{name}(a)" for name in PLAIN} | {
 }  # fmt: skip
 """A use of each function that may return a text, with arguments that make much of it."""
 FREE = {**BASE, "replaced": "regexp_replace(a, '', 'xy', 'g')", "as text": "CAST(string_split(a, '') AS VARCHAR)"}
-FORMS = {
-    name: (
-        _tree(text)["statements"][0]["node"]["select_list"][0],
-        Evaluation(parse(f"strlen(CAST({text} AS VARCHAR))")),
-    )
-    for name, text in FREE.items()
-}
+
+
+@functools.cache
+def form_of(name: str) -> tuple[Any, Evaluation]:
+    """The tree of the expression, and an evaluation of its result's length."""
+    text = FREE[name]
+    return _tree(text)["statements"][0]["node"]["select_list"][0], Evaluation(parse(f"strlen(CAST({text} AS VARCHAR))"))
 
 
 def test_each_function_that_returns_a_text_is_looked_at() -> None:
@@ -136,7 +137,8 @@ def test_no_result_is_larger_than_its_bound(records: list[tuple[str, str, int]])
         "b": [repeated(b, times) for _, b, times in records],
     }
     longest = [max(len(a.encode()), len(b.encode())) for a, b in zip(*fields.values(), strict=True)]
-    for name, (node, evaluation) in FORMS.items():
+    for name in FREE:
+        node, evaluation = form_of(name)
         columns = [fields[path[0]] for path in evaluation.expression.fields]
         values, _ = evaluation.evaluate(columns, len(records))
         for row, value in enumerate(values):
