@@ -37,13 +37,15 @@ class _Leash:
             return
         with self._lock:
             if self._keeper is None:
+                # The first one is among its arguments: were the owner killed before it could tell of it, nobody would end it.
                 self._keeper = subprocess.Popen(
-                    [sys.executable, "-m", "susurrus.agents.broker.leash"],
+                    [sys.executable, "-m", "susurrus.agents.broker.leash", str(pid), born],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # a signal to the owner's group or terminal is not for it
                 )
                 atexit.register(self._close)
+                return
             assert self._keeper.stdin is not None
             self._keeper.stdin.write(f"{pid} {born}\n".encode())
             self._keeper.stdin.flush()
@@ -88,11 +90,11 @@ def birth(pid: int) -> str | None:
     return None if not started or state.startswith("Z") else "-".join(started.split())
 
 
-def keep() -> None:
-    """Read processes from the standard input until it ends, then end them."""
+def keep(first: int, born: str) -> None:
+    """Read further processes from the standard input until it ends, then end them and the first one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    held: dict[int, str] = {}
+    held = {first: born}
     for line in sys.stdin:
         pid, born = line.split()
         held[int(pid)] = born
@@ -111,4 +113,4 @@ def keep() -> None:
 
 
 if __name__ == "__main__":
-    keep()
+    keep(int(sys.argv[1]), sys.argv[2])

@@ -123,7 +123,7 @@ def stranger() -> Iterator["subprocess.Popen[bytes]"]:
 
 def test_a_recycled_id_is_left_alone(stranger: "subprocess.Popen[bytes]") -> None:
     """The keeper is told of a process with this id that was born at another time."""
-    keeper = [sys.executable, "-m", "susurrus.agents.broker.leash"]
+    keeper = [sys.executable, "-m", "susurrus.agents.broker.leash", str(stranger.pid), "1"]
     subprocess.run(keeper, input=f"{stranger.pid} 1\n", text=True, check=True, cwd=ROOT)
     assert stranger.poll() is None
     subprocess.run(keeper, input=f"{stranger.pid} {birth(stranger.pid)}\n", text=True, check=True, cwd=ROOT)

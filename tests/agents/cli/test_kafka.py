@@ -122,7 +122,7 @@ def test_a_terminated_run_ends_its_command_and_its_brokers(cache: Path, tmp_path
 def test_a_killed_run_ends_its_command_and_its_brokers(cache: Path) -> None:
     """Nothing of it runs any more that could."""
     with running(cache) as (run, pid, home, broker):
-        wait_for(lambda: children(run.pid, "susurrus.agents.broker.leash"), "the command is on the leash")
+        wait_for(lambda: children(run.pid, str(pid)), "the command is on the leash")
         run.kill()
     wait_for(lambda: not command_line(pid), "the command is gone")
     wait_for(lambda: not command_line(broker), "the broker is gone")
