@@ -1,7 +1,7 @@
 """Fixtures shared by all tests: one broker of each kind a run, started when first asked for (tests/broker.py, tests/sharing.py).
 
 A run leaves out tests marked ``campaign`` without ``--campaign`` (`make campaign`), and without ``--check`` (`make check`) those
-marked ``shipped`` and statistical ones that have passed on the same code (tests/left_out.py).
+marked ``shipped`` or ``thorough`` and statistical ones that have passed on the same code (tests/left_out.py).
 """
 
 import contextlib
@@ -23,6 +23,8 @@ from tests.terminated import Terminated
 _LONG_LIVED = {"_three_brokers", "schema_registry", "guarded", "oauth_door"}
 """Their Java processes end with their group, which one process gets as a whole."""
 _REAL = {"kafka", "lone_broker", *order.ONE_EACH_RUN}
+_OF_ITS_OWN = {"lone_broker", "browser", *order.ONE_EACH_RUN}
+"""What takes seconds to start for few tests: these are marked ``thorough``."""
 _HOST = pytest.StashKey[sharing.Host]()
 _DEADLINE = pytest.StashKey[float]()
 _LEFT_OUT = pytest.StashKey[LeftOut]()
@@ -148,8 +150,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever asks for a real broker or registry is marked ``broker``, so that ``-m "not broker"`` needs no discipline."""
     for item in items:
-        if _REAL & set(getattr(item, "fixturenames", ())):
+        asked = set(getattr(item, "fixturenames", ()))
+        if _REAL & asked:
             item.add_marker(pytest.mark.broker)
+        if _OF_ITS_OWN & asked:
+            item.add_marker(pytest.mark.thorough)
     config.stash[_LEFT_OUT].take_out(config, items)
     if hasattr(config, "workerinput"):
         alone = order.group(items)

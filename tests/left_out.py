@@ -1,4 +1,7 @@
-"""What a run of the tests leaves out, and says in its last lines. A test that is named (``path::test``) is never left out."""
+"""What a run of the tests leaves out, and says in its last lines.
+
+A test that is named (``path::test``) is never left out. Of files that are named, only what the campaign runs is, and what has passed.
+"""
 
 from collections import Counter
 from typing import Any
@@ -9,7 +12,11 @@ from tests import statistical
 from tests.statistical import Due, Passed
 
 CAMPAIGN = "MARKED campaign: `make campaign` runs them"
-SHIPPED = "MARKED shipped (wheel, image, site, tutorial, recipes): `make check` runs them"
+FOR_CHECK = {
+    "shipped": "MARKED shipped (wheel, image, site, tutorial, recipes): `make check` runs them",
+    "thorough": "MARKED thorough (browser, registry, brokers of their own, further cases): `make check` runs them",
+}
+"""Marker -> how the last lines name its tests."""
 UNCHANGED = "MARKED statistical, WHICH HAVE PASSED ON THE SAME CODE: `make check` runs them again"
 
 
@@ -20,6 +27,7 @@ class LeftOut:
         self._campaign: bool = config.getoption("--campaign")
         self._check: bool = config.getoption("--check")
         self._named = any("::" in argument for argument in config.args)
+        self._files = all(argument.endswith(".py") for argument in config.args)
         self._passed = passed
         self._due: Due = {}
         self._names: set[str] = set()
@@ -39,8 +47,9 @@ class LeftOut:
     def _reason(self, item: pytest.Item, unchanged: set[str]) -> str:
         if item.get_closest_marker("campaign") and not self._campaign:
             return CAMPAIGN
-        if item.get_closest_marker("shipped") and not self._check:
-            return SHIPPED
+        for marker, reason in FOR_CHECK.items():
+            if item.get_closest_marker(marker) and not (self._check or self._files):
+                return reason
         return (
             UNCHANGED
             if item.get_closest_marker("statistical") and statistical.file_of(item.nodeid) in unchanged

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests import statistical
-from tests.left_out import CAMPAIGN, SHIPPED, UNCHANGED, LeftOut
+from tests.left_out import CAMPAIGN, FOR_CHECK, UNCHANGED, LeftOut
 from tests.statistical import ROOT, Passed, checksum, sources
 from tests.test_order import Item, item
 
@@ -53,12 +53,12 @@ def test_a_file_has_passed_when_all_of_its_statistical_tests_have(tmp_path: Path
 
 
 def run(
-    items: list[Item], passed: Passed, monkeypatch: pytest.MonkeyPatch, *, named: bool = False, **options: bool
+    items: list[Item], passed: Passed, monkeypatch: pytest.MonkeyPatch, named: str = "tests", **options: bool
 ) -> tuple[LeftOut, list[str]]:
     """What is left of a collection."""
     deselected: list[Item] = []
     config: Any = SimpleNamespace(
-        args=["tests/a.py::1" if named else "tests"],
+        args=[named],
         getoption=lambda name: options.get(name.removeprefix("--"), False),
         hook=SimpleNamespace(pytest_deselected=lambda items: deselected.extend(items)),
     )
@@ -85,16 +85,21 @@ def test_each_run_leaves_out_what_another_one_runs_and_says_so(tmp_path: Path, m
         item("a.py::3"),
         item("b.py::long", "campaign"),
         item("b.py::wheel", "shipped"),
+        item("b.py::page", "thorough"),
     ]
     plugin, kept = run(items, passed, monkeypatch)
     assert kept == ["a.py::3"]
-    assert summary(plugin) == [f"NOT RUN: 1 TESTS {SHIPPED}", f"NOT RUN: 2 TESTS {UNCHANGED}"]
+    assert summary(plugin) == [
+        *(f"NOT RUN: 1 TESTS {reason}" for reason in FOR_CHECK.values()),
+        f"NOT RUN: 2 TESTS {UNCHANGED}",
+    ]
     assert "make campaign" in CAMPAIGN  # which is the rule, and no news
     plugin, kept = run(items, passed, monkeypatch, check=True)
-    assert kept == ["a.py::1", "a.py::2", "a.py::3", "b.py::wheel"]
+    assert kept == ["a.py::1", "a.py::2", "a.py::3", "b.py::wheel", "b.py::page"]
     assert summary(plugin) == []
     assert run(items, passed, monkeypatch, campaign=True)[1] == ["a.py::1", "a.py::2", "a.py::3", "b.py::long"]
-    assert run(items, passed, monkeypatch, named=True)[1] == [each.nodeid for each in items]
+    assert run(items, passed, monkeypatch, "tests/a.py::1")[1] == [each.nodeid for each in items]
+    assert run(items, passed, monkeypatch, "tests/b.py")[1] == ["a.py::3", "b.py::wheel", "b.py::page"]
     assert len(run(items, Passed(tmp_path / "none.json"), monkeypatch)[1]) == 3
 
 

@@ -29,6 +29,7 @@ def test_it(tmp_path):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("everybody", [False, True], ids=["the run", "its group"])
 def test_a_run_that_is_terminated_leaves_nothing_behind(everybody: bool, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TEST)

@@ -44,7 +44,7 @@ def raw(kafka: Broker, once: Callable[[str, Callable[[], str]], str]) -> str:
     return once("output-formats", lambda: archive(kafka, 1))
 
 
-@pytest.fixture(scope="module", params=["json", "avro"])
+@pytest.fixture(scope="module", params=["json", pytest.param("avro", marks=pytest.mark.thorough)])
 def ran(request: pytest.FixtureRequest, kafka: Broker, raw: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     """A day of four releases. A worker was killed within the second one, so rows that were aborted stay in the log."""
     overrides = CONFIGURATION

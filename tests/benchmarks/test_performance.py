@@ -79,7 +79,7 @@ def test_all_benchmarks_have_a_quick_size() -> None:
 class TestOnABroker:
     """Figures are only looked at for what must hold on any machine."""
 
-    pytestmark = on_a_broker
+    pytestmark = [*on_a_broker, pytest.mark.thorough]
 
     def test_throughput(self, cluster: KafkaCluster) -> None:
         servers = cluster.bootstrap_servers

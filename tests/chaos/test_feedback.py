@@ -72,7 +72,7 @@ def in_peace(kafka: Broker, once: Once, raw: str, strategy: str, factory: pytest
 
 @CRASH_POINTS
 @pytest.mark.parametrize("stage", ["bound", "release"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["closing", pytest.param("no last look", marks=pytest.mark.thorough)])
 def test_a_worker_killed_between_every_two_steps_changes_no_byte(
     kafka: Broker,
     raw_events: str,
@@ -93,7 +93,7 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
 
 
 @CRASH_POINTS
-@pytest.mark.parametrize("kind", ["evidence", "calibrated"])
+@pytest.mark.parametrize("kind", ["evidence", pytest.param("calibrated", marks=pytest.mark.thorough)])
 def test_a_worker_killed_in_either_commit_of_a_last_trigger_changes_no_byte(
     kafka: Broker,
     raw_even_events: str,

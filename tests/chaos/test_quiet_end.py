@@ -61,7 +61,7 @@ def ended(worker: Worker) -> int:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_worker_that_is_stopped(kafka: Broker, tmp_path: Path, number: signal.Signals, form: str) -> None:
     with Pipeline(kafka, tmp_path, raw_topic(kafka), EXPRESSIONS) as pipeline:
         worker = start(pipeline, form)

@@ -312,7 +312,14 @@ def live_rows(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
     return sorted((message.key(), message.value()) for message in messages)
 
 
-@pytest.mark.parametrize("point", ["before-fence", "after-fence", "after-ledger", "after-second-fence", "after-commit"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(pytest.param(each, marks=pytest.mark.thorough) for each in ("before-fence", "after-fence", "after-second-fence")),
+        "after-ledger",
+        "after-commit",
+    ],
+)
 def test_a_command_that_dies_leaves_one_epoch_or_the_other(kafka: Broker, tmp_path: Path, point: str) -> None:
     """Nothing is lost here: the same archive, published by the old epoch to its end, or by the new one from its beginning."""
     raw = archive_topic(kafka, 2)

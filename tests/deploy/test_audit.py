@@ -56,12 +56,14 @@ def lock(tmp_path: Path) -> Path:
     return tmp_path / "some.lock"
 
 
+@pytest.mark.thorough
 def test_no_advisory_passes(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with osv(CANARY) as services:
         assert audit([lock], services, [], TODAY) == 0
     assert capsys.readouterr() == ("audited=3 advisories=0 accepted=0\n", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", ["2.0", "2.5"])
 def test_an_advisory_fails_for_every_platforms_version(
     version: str, lock: Path, capsys: pytest.CaptureFixture[str]
@@ -75,6 +77,7 @@ def test_an_advisory_fails_for_every_platforms_version(
     )
 
 
+@pytest.mark.thorough
 def test_an_accepted_advisory_passes_until_its_day(lock: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = accepted(
         '[[accepted]]\npackage = "Second"\nid = "CVE-2026-1"\nuntil = 2027-01-31\nreason = "We never call it."\n'
@@ -92,6 +95,7 @@ def test_an_accepted_advisory_passes_until_its_day(lock: Path, capsys: pytest.Ca
         assert audit([lock], services, entries[1:], TODAY) == 1
 
 
+@pytest.mark.thorough
 def test_another_advisory_of_an_accepted_package_fails(lock: Path) -> None:
     entries = accepted('[[accepted]]\npackage = "second"\nid = "CVE-2026-1"\nuntil = 2027-01-31\nreason = "No."\n')
     known = CANARY | {("second", "2.0"): [vulnerability("CVE-2026-1"), vulnerability("CVE-2026-7")]}
@@ -99,6 +103,7 @@ def test_another_advisory_of_an_accepted_package_fails(lock: Path) -> None:
         assert audit([lock], services, entries, TODAY) == 1
 
 
+@pytest.mark.thorough
 def test_a_service_without_advisories_is_told_from_packages_without(
     lock: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +115,7 @@ def test_a_service_without_advisories_is_told_from_packages_without(
     assert "knows no advisory of jinja2==2.10" in told
 
 
+@pytest.mark.thorough
 def test_a_service_that_is_not_reached_is_told_and_the_next_is_asked(
     lock: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_the_python_consumer(log: Log, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_the_java_consumer(log: Log) -> None:
     try:
         command = [find_java(), "-cp", f"{fetch_jars()}/*", str(PROGRAM)]

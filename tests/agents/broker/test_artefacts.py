@@ -52,6 +52,7 @@ def test_a_kept_cluster_remembers_the_version_that_was_named(tmp_path: Path) -> 
     assert KafkaCluster.open(tmp_path).version is None
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 @pytest.mark.timeout(400)  # the first run fetches the JARs
 def test_a_broker_of_another_version_runs_is_kept_and_logs(tmp_path: Path) -> None:

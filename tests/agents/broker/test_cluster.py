@@ -79,6 +79,7 @@ def test_the_embedded_broker_speaks_kafka(embedded: Broker) -> None:
     assert message.value() == b"x"
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_path: Path) -> None:
@@ -117,6 +118,7 @@ def test_a_throw_away_cluster_dies_with_its_owner(death: signal.Signals, tmp_pat
     wait_for(lambda: not Path(directory).exists(), "its files are gone")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("moment", ["formatting", "launching"])
 def test_nothing_is_left_of_a_cluster_whose_owner_dies_while_it_starts(moment: str, tmp_path: Path) -> None:
     """While the data directory is formatted, and before the owner has noted the process that it has just started."""

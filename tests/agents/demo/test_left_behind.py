@@ -15,6 +15,7 @@ from tests.left_behind import children, gone
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds children in /proc")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("death", [signal.SIGKILL, signal.SIGTERM], ids=str)
 def test_the_worker_ends_with_the_demonstration(death: signal.Signals, tmp_path: Path) -> None:
     with (tmp_path / "said").open("wb") as said:

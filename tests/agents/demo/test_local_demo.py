@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.agents.demo.running import run_demo
 
 
+@pytest.mark.thorough
 def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> None:
     text = run_demo(tmp_path, "--local")
     assert len(re.findall(r"\d\.\d +4,000 ", text)) == 10  # every report of every interval, none twice

@@ -19,6 +19,7 @@ def total(text: str) -> tuple[float, float, float]:
     return private, margin, true
 
 
+@pytest.mark.thorough
 def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> None:
     text = run_demo(tmp_path, "--stream")
     private, margin, true = total(text)
