@@ -28,6 +28,9 @@ SECONDS = 120.0
 
 # A broker that no test kills has no heirs. On a machine with much other work its heartbeats may come very late.
 NEVER_FENCED = {"broker.session.timeout.ms": "600000"}
+# It keeps the topics of all tests, thousands of partitions. None waits for it to compact them, and to look at all of them each second
+# would take a tenth of a processor.
+RARELY_CLEANED = {"log.cleaner.backoff.ms": "15000"}
 # Of several, one that is dead is missed after this time; as long a silence of one that lives is no reason for an election.
 SLOWLY_FENCED = {
     "broker.session.timeout.ms": "9000",
@@ -232,7 +235,9 @@ def found_broker() -> Iterator[Broker]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            cluster = stack.enter_context(KafkaCluster(brokers=1, short_lived=True, properties=NEVER_FENCED))
+            cluster = stack.enter_context(
+                KafkaCluster(brokers=1, short_lived=True, properties=NEVER_FENCED | RARELY_CLEANED)
+            )
             broker = Broker(cluster.bootstrap_servers, description="Java and Maven", cluster=cluster)
         except KafkaUnavailableError as no_java:
             try:

@@ -1,6 +1,6 @@
 """What a run of the tests leaves out, and says in its last lines.
 
-A test that is named (``path::test``) is never left out. Of files that are named, only what the campaign runs is, and what has passed.
+A test that is named (``path::test``) is never left out. Of files that are named, only what is marked campaign, or has passed.
 """
 
 from collections import Counter

@@ -18,6 +18,7 @@ from tests.broker import started
 
 on_a_broker = [
     pytest.mark.broker,
+    pytest.mark.thorough,
     pytest.mark.xdist_group("benchmarks"),  # which share a broker
     pytest.mark.timeout(600),
 ]
@@ -79,7 +80,7 @@ def test_all_benchmarks_have_a_quick_size() -> None:
 class TestOnABroker:
     """Figures are only looked at for what must hold on any machine."""
 
-    pytestmark = [*on_a_broker, pytest.mark.thorough]
+    pytestmark = on_a_broker
 
     def test_throughput(self, cluster: KafkaCluster) -> None:
         servers = cluster.bootstrap_servers

@@ -315,7 +315,10 @@ def live_rows(pipeline: Pipeline) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize(
     "point",
     [
-        *(pytest.param(each, marks=pytest.mark.thorough) for each in ("before-fence", "after-fence", "after-second-fence")),
+        *(
+            pytest.param(each, marks=pytest.mark.thorough)
+            for each in ("before-fence", "after-fence", "after-second-fence")
+        ),
         "after-ledger",
         "after-commit",
     ],

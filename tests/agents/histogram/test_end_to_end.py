@@ -63,7 +63,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.thorough] * (case in ("no last look", "declared"))) for case in CASES]
+    "case",
+    [pytest.param(case, marks=[pytest.mark.thorough] * (case in ("no last look", "declared"))) for case in CASES],
 )
 def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_path: Path, case: str) -> None:
     with Pipeline(kafka, tmp_path, raw, CASES[case]) as pipeline:
