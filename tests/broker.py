@@ -28,8 +28,8 @@ SECONDS = 120.0
 
 # A broker that no test kills has no heirs. On a machine with much other work its heartbeats may come very late.
 NEVER_FENCED = {"broker.session.timeout.ms": "600000"}
-# It keeps the topics of all tests, thousands of partitions. None waits for it to compact them, and to look at all of them each second
-# would take a tenth of a processor.
+# It keeps the topics of all tests, thousands of partitions. No test waits for it to compact them, and a look at all of them each
+# second takes a tenth of a processor.
 RARELY_CLEANED = {"log.cleaner.backoff.ms": "15000"}
 # Of several, one that is dead is missed after this time; as long a silence of one that lives is no reason for an election.
 SLOWLY_FENCED = {

@@ -60,7 +60,7 @@ def evaluated(evaluation: Evaluation, records: list[tuple[Any, ...]]) -> list[tu
 @pytest.mark.parametrize("place", [0, -1])
 def test_one_odd_record_changes_no_other(width: int, odd: Any, place: int) -> None:
     """Whatever it has in its first field or in its last."""
-    evaluation = Evaluation(parse(FORMS["all"](width)))
+    evaluation = evaluation_of("all", width)
     usual = [f"x{index}" for index in range(width)]
     strange: list[Any] = list(usual)
     strange[place] = odd

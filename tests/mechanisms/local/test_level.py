@@ -1,5 +1,7 @@
 """theta that follows the level: the level from clipped means, the objective under several levels, adaptively chosen theta."""
 
+import copy
+import functools
 import itertools
 import json
 import math
@@ -19,6 +21,7 @@ BOUND, VALUES = 2000.0, 2**20
 PERTURBER = Hybrid(1.0, 0.0)
 
 
+@functools.cache
 def sample(n: int = 200_000) -> np.ndarray:
     return np.random.default_rng(5).lognormal(1.7, 0.8, n).clip(0, BOUND)
 
@@ -29,8 +32,14 @@ def distribution(values: np.ndarray | None = None) -> Distribution:
     return Distribution(edges, counts / counts.sum())
 
 
-def follower() -> LevelFollower:
+@functools.cache
+def _made() -> LevelFollower:
     return LevelFollower(distribution(), PERTURBER, VALUES)
+
+
+def follower() -> LevelFollower:
+    """A new one. What takes a second to compute is never changed, so all of them share it."""
+    return copy.copy(_made())
 
 
 BASE = choose_threshold(distribution(), 1.0, VALUES, alphas=[0.0]).theta
