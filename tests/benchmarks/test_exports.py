@@ -6,6 +6,7 @@ from benchmarks.exports import FORMATS, measure
 from tests.broker import Broker
 
 
+@pytest.mark.thorough
 def test_every_way_to_read_has_what_was_published(kafka: Broker) -> None:
     pytest.importorskip("pyarrow")
     found = list(measure(kafka.bootstrap_servers, keys=7, triggers=3, partitions=2))

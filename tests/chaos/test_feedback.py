@@ -71,7 +71,7 @@ def in_peace(kafka: Broker, once: Once, raw: str, strategy: str, factory: pytest
 
 
 @CRASH_POINTS
-@pytest.mark.parametrize("stage", ["bound", "release"])
+@pytest.mark.parametrize("stage", [pytest.param("bound", marks=pytest.mark.thorough), "release"])
 @pytest.mark.parametrize("strategy", ["closing", pytest.param("no last look", marks=pytest.mark.thorough)])
 def test_a_worker_killed_between_every_two_steps_changes_no_byte(
     kafka: Broker,

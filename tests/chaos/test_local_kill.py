@@ -16,7 +16,7 @@ pytestmark = pytest.mark.chaos
 
 
 @CRASH_POINTS
-@pytest.mark.parametrize(("stage", "visit"), [("server", 1), ("collect", 2)])
+@pytest.mark.parametrize(("stage", "visit"), [("server", 1), pytest.param("collect", 2, marks=pytest.mark.thorough)])
 def test_a_worker_killed_between_every_two_steps_counts_every_report_once(
     kafka: Broker, tmp_path: Path, stage: str, visit: int, points: Sequence[str]
 ) -> None:

@@ -56,7 +56,7 @@ def two_workers(pipeline: Pipeline) -> list[Worker]:
     ("victim", "how"),
     [
         ("first", "SIGKILL"),
-        ("second", "SIGTERM"),
+        pytest.param("second", "SIGTERM", marks=pytest.mark.thorough),
         pytest.param("first", "SIGTERM", marks=pytest.mark.campaign),
         pytest.param("second", "SIGKILL", marks=pytest.mark.campaign),
     ],

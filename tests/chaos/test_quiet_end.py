@@ -29,7 +29,8 @@ EXPRESSIONS: dict[str, Any] = merged(
         },
     },
 )
-FORMS = ("text", "json")
+WITH_EACH_FORM = pytest.mark.parametrize("form", ["text", pytest.param("json", marks=pytest.mark.thorough)])
+"""Of the log."""
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) +[\w.-]+: .+")
 
 
@@ -60,7 +61,7 @@ def ended(worker: Worker) -> int:
         raise AssertionError(f"still there\n{worker.tail()}") from None
 
 
-@pytest.mark.parametrize("form", FORMS)
+@WITH_EACH_FORM
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
 def test_a_worker_that_is_stopped(kafka: Broker, tmp_path: Path, number: signal.Signals, form: str) -> None:
     with Pipeline(kafka, tmp_path, raw_topic(kafka), EXPRESSIONS) as pipeline:
@@ -72,7 +73,7 @@ def test_a_worker_that_is_stopped(kafka: Broker, tmp_path: Path, number: signal.
         assert foreign(worker.log.read_text(), form) == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@WITH_EACH_FORM
 def test_a_worker_that_is_refused(kafka: Broker, tmp_path: Path, form: str) -> None:
     """Before it joins the group; its expressions are ready by then."""
     with Pipeline(kafka, tmp_path, raw_topic(kafka), EXPRESSIONS) as pipeline:
@@ -97,6 +98,7 @@ def test_a_worker_that_gives_up_its_partitions(kafka: Broker, tmp_path: Path) ->
         assert foreign(worker.log.read_text(), "text") == []
 
 
+@pytest.mark.thorough
 def test_commands_on_a_pipeline(kafka: Broker, tmp_path: Path) -> None:
     raw = raw_topic(kafka)
     with Pipeline(kafka, tmp_path, raw, EXPRESSIONS) as pipeline:

@@ -80,7 +80,12 @@ def guarded_calm(guarded: Guarded, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize(
-    ("missing", "who"), [("release-changelog", "release"), ("histogram", "release"), ("ledger", "route")]
+    ("missing", "who"),
+    [
+        ("release-changelog", "release"),
+        pytest.param("histogram", "release", marks=pytest.mark.thorough),
+        pytest.param("ledger", "route", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
     kafka: Broker, calm: Calm, tmp_path: Path, missing: str, who: str

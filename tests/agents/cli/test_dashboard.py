@@ -90,6 +90,7 @@ def test_it_serves_until_it_is_told_to_stop_and_names_a_port_that_is_taken(embed
         assert ended(process, signal.SIGTERM) == 0
 
 
+@pytest.mark.thorough
 def test_the_demonstration_has_a_page_until_ctrl_c(tmp_path: Path) -> None:
     with started(["demo", "--dashboard", "--port", "0"], tmp_path / "log") as (process, url):
         deadline = time.monotonic() + PATIENCE

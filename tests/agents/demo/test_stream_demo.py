@@ -34,6 +34,7 @@ def test_the_demo_runs_from_end_to_end_and_leaves_nothing(tmp_path: Path) -> Non
     assert "any one event" in text
 
 
+@pytest.mark.thorough
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", values=np.random.default_rng(0).integers(1, 40, 9000))
     private, margin, true = total(

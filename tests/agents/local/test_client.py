@@ -327,6 +327,7 @@ client.close()
 
 @pytest.mark.chaos
 @pytest.mark.broker
+@pytest.mark.thorough
 def test_an_outage_loses_nothing_that_was_acknowledged(own_broker: Broker) -> None:
     """A real client process; the broker is killed and comes back; what was acknowledged is in the log, once."""
     prefix = own_broker.new_prefix()

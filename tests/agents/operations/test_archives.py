@@ -7,6 +7,7 @@ from confluent_kafka import TopicPartition
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
+from susurrus.agents.finding import Finding
 from susurrus.agents.operations.explanation import explain, facts_of
 from susurrus.agents.operations.preflight.run import preflight
 from susurrus.agents.operations.status import collect
@@ -77,7 +78,14 @@ def test_an_archive_that_nobody_has_written_is_published_as_empty_and_said(kafka
         worker = pipeline.start()
         pipeline.wait()
         assert "nothing was ever written to it" in worker.log.read_text()
-        [told] = explain(made, facts_of(made, collect(made), now=WINDOW))
+        causes: list[Finding] = []
+
+        def explained() -> bool:
+            causes[:] = explain(made, facts_of(made, collect(made), now=WINDOW))
+            return bool(causes)
+
+        wait_for(explained, "each partition has written that it has read nothing")
+        [told] = causes
         assert (told.subject, "with a new pipeline name, because the archive's end is fixed" in told.action) == (
             "no-records",
             True,
