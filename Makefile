@@ -36,8 +36,8 @@ PYTEST_ARGS ?=
 CHECK_ARGS :=
 # Bytecode is written: without it, each of the hundreds of processes that tests start would compile the whole package again.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
-# Tests at a time: on two cores some of them wait for a broker while others compute.
-TEST_PROCESSES ?= 4
+# Tests at a time: on two cores some of them wait for a broker while others compute. What make check adds computes.
+TEST_PROCESSES ?= 5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-pure check durations format format-check lint types imports bench campaign docs lock audit-dependencies install clean
@@ -57,6 +57,7 @@ test-pure: $(INSTALLED)  ## the tests of the hot loops again, in pure Python, if
 	SUSURRUS_COMPILED=0 $(PYTEST) $(HOT_LOOPS)
 
 check: CHECK_ARGS := --check
+check: TEST_PROCESSES := 4
 check: format-check lint types imports test-pure test  ## what CI runs: format, lint, types, import contracts, test-pure, and test with nothing left out
 
 durations: CHECK_ARGS := --check --record-durations

@@ -15,6 +15,7 @@ from typing import Any
 
 import tomli_w
 
+import pytest
 from susurrus.agents.broker.leash import ends_with_us
 from tests.agents.dashboard.published import create, write
 from tests.agents.released import rows, said, settings
