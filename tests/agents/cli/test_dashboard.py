@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tomli_w
 
-import pytest
 from susurrus.agents.broker.leash import ends_with_us
 from tests.agents.dashboard.published import create, write
 from tests.agents.released import rows, said, settings
