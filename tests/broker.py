@@ -154,6 +154,25 @@ class Broker:
                     raise TimeoutError(f"topic {topic}: partitions {sorted(unfinished)} not read within {seconds} s")
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
+    @contextlib.contextmanager
+    def following(self, topic: str) -> Iterator[Callable[[], list[Message]]]:
+        """``more()`` returns the committed records that it has not returned before, within a third of a second.
+
+        Who waits for records asks often, and each `read_all` costs the broker a new client.
+        """
+        with self.consumer() as consumer:
+            places: list[TopicPartition] = []
+
+            def known() -> bool:
+                with contextlib.suppress(KafkaException):  # a broker that was away may not know its partitions yet
+                    partitions = consumer.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+                    places[:] = [TopicPartition(topic, partition, 0) for partition in partitions]
+                return bool(places)
+
+            wait_for(known, f"topic {topic} is there")
+            consumer.assign(places)
+            yield lambda: [each for each in consumer.consume(10_000, timeout=0.3) if each.error() is None]
+
     @staticmethod
     def _bounds(consumer: Consumer, place: TopicPartition, seconds: float) -> tuple[int, int]:
         """The first offset of a partition, and its end. A broker that was away is asked again until it knows its partitions."""

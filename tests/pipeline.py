@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 import tomli_w
-from confluent_kafka import KafkaException
+from confluent_kafka import Message
 
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config import secrets
@@ -24,7 +25,7 @@ from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.agents.runtime.crash_points import POINTS
-from susurrus.topics import progress
+from susurrus.topics import ledger, progress
 from tests.broker import Broker, wait_for
 from tests.forked import Child, fork_server
 from tests.waiting import PATIENCE
@@ -265,11 +266,7 @@ class Pipeline:
 
     def progress(self) -> dict[tuple[str, int], int]:
         """(window start, partition) -> last complete trigger."""
-        found: dict[tuple[str, int], int] = {}
-        for message in self.broker.read_all(self.settings.topic("progress")):
-            record = progress.decode(message.value())
-            found[(str(record.window), record.partition)] = record.trigger
-        return found
+        return _progress(self.broker.read_all(self.settings.topic("progress")))
 
     def wait(self, trigger: int | None = None, *, windows: int = 1, seconds: float = PATIENCE) -> None:
         """Until every partition has completed a trigger (the last one by default) of that many windows."""
@@ -277,26 +274,19 @@ class Pipeline:
         wanted = trigger or settings.triggers
         partitions = settings.topics.bounded_partitions
         deadline = time.monotonic() + seconds
-        while True:
-            overdue = time.monotonic() > deadline
-            try:
-                done = [key for key, reached in self.progress().items() if reached >= wanted]
-            except (KafkaException, TimeoutError):
-                # A broker that was away may take its time until it knows its partitions again.
-                if overdue:
-                    raise
-                continue
-            if len(done) >= partitions * windows:
+        reached: dict[tuple[str, int], int] = {}
+        with self.broker.following(settings.topic("progress")) as more:
+            while sum(trigger >= wanted for trigger in reached.values()) < partitions * windows:
+                reached |= _progress(more())
+                if time.monotonic() > deadline:
+                    break
+            else:
                 return
-            if overdue:
-                for worker in self.workers[-3:]:
-                    worker.signal(signal.SIGUSR1)  # what each thread is doing goes to the log
-                time.sleep(1.0)
-                logs = "\n".join(worker.tail() for worker in self.workers[-3:])
-                raise TimeoutError(
-                    f"trigger={wanted} not reached in {seconds:.0f} s: {self.progress()}\n{self.trouble()}\n{logs}"
-                )
-            time.sleep(0.3)
+        for worker in self.workers[-3:]:
+            worker.signal(signal.SIGUSR1)  # what each thread is doing goes to the log
+        time.sleep(1.0)
+        logs = "\n".join(worker.tail() for worker in self.workers[-3:])
+        raise TimeoutError(f"trigger={wanted} not reached in {seconds:.0f} s: {reached}\n{self.trouble()}\n{logs}")
 
     def trouble(self) -> str:
         """Every task that is not simply running, as ``susurrus status`` tells it."""
@@ -321,22 +311,32 @@ class Pipeline:
 
     def counters(self) -> dict[str, int]:
         """The operator's totals over all partitions of every stage, as ``susurrus status`` reads them."""
-        from susurrus.topics import ledger
-
-        latest: dict[str, Any] = {}
-        for message in self.broker.read_all(self.settings.topic("ledger")):
-            record = ledger.decode(message.key(), message.value())
-            if isinstance(record, ledger.Status):
-                latest[f"{record.stage}/{record.partition}"] = record.counters
-        totals: dict[str, int] = {}
-        for counters in latest.values():
-            for name, value in counters.items():
-                totals[name] = totals.get(name, 0) + value
+        totals = Counter[str]()
+        for counters in _counters(self.broker.read_all(self.settings.topic("ledger"))).values():
+            totals.update(counters)  # which keeps a zero
         return totals
 
     def wait_for_total(self, total: int, *names: str) -> None:
         """Wait until these counters add up to the total. They follow the commits every few seconds."""
-        wait_for(lambda: sum(self.counters().get(name, 0) for name in names) == total, f"{names} are {total} in all")
+        latest: dict[tuple[str, int], Counter[str]] = {}
+        with self.broker.following(self.settings.topic("ledger")) as more:
+
+            def reached() -> bool:
+                latest.update(_counters(more()))
+                return sum(counters[name] for counters in latest.values() for name in names) == total
+
+            wait_for(reached, f"{names} are {total} in all")
+
+
+def _progress(messages: Iterable[Message]) -> dict[tuple[str, int], int]:
+    records = [progress.decode(message.value()) for message in messages]
+    return {(str(record.window), record.partition): record.trigger for record in records}
+
+
+def _counters(messages: Iterable[Message]) -> dict[tuple[str, int], Counter[str]]:
+    """Of each stage and partition the newest."""
+    records = [ledger.decode(message.key(), message.value()) for message in messages]
+    return {(each.stage, each.partition): Counter(each.counters) for each in records if isinstance(each, ledger.Status)}
 
 
 def archive_topic(broker: Broker, partitions: int) -> str:
