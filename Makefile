@@ -48,7 +48,7 @@ help:  ## show this list
 demo: $(INSTALLED)  ## private histogram of a day of web requests, beside the truth; needs no Kafka
 	$(BIN)/susurrus demo
 
-test: $(INSTALLED)  ## half an hour of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
+test: $(INSTALLED)  ## ten minutes of tests, those on a real Kafka included (PYTEST_ARGS="-m 'not broker'" leaves them out)
 	$(PYTEST) --durations=10
 
 # What the compiled loops do, and what they must not change. With them absent, make test has run all of this.

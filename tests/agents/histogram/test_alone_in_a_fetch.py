@@ -171,7 +171,9 @@ def fates(directory: Path, name: str, values: list[bytes], ends: list[int]) -> d
 
 
 @pytest.mark.usefixtures("formats")
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "name", ["json", *(pytest.param(name, marks=pytest.mark.thorough) for name in FORMATS if name != "json")]
+)
 def test_a_record_has_the_fate_that_it_has_alone(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     write, value, _ = FORMATS[name]
     usual = {"u": "ann", **(USUAL if name != "protobuf" else {"a0": "x0"})}

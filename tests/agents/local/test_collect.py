@@ -252,7 +252,9 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("formats")
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    "name", ["json", *(pytest.param(name, marks=pytest.mark.thorough) for name in WRITERS if name != "json")]
+)
 def test_a_report_has_the_fate_that_it_has_alone(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     write, source = WRITERS[name]
     dice, reasons_seen, counted = random.Random(name), set[str](), 0

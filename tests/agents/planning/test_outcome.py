@@ -59,6 +59,7 @@ def published(monkeypatch: pytest.MonkeyPatch, epsilon: float) -> Release:
     return seen[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [6.0])
 def test_the_forecast_of_the_web_log_is_within_a_tenth_of_what_a_worker_publishes(monkeypatch, epsilon):
     plan = planned(epsilon)
