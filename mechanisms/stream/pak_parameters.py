@@ -13,7 +13,6 @@ the sum of H Laplace draws, E_tail the cut-off mass of n values whose excess ove
 No data enter, so the optimiser costs no privacy.
 """
 
-import functools
 import math
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,7 +78,6 @@ def tail_error(count: int, p: float, inflation: float, beta: float) -> float:
     return float(((math.log(1 / beta) + weight * h / (1 - h)) / h).min()) if weight > 1e-12 else 0.0
 
 
-@functools.lru_cache(maxsize=64)  # a second of work, and a pipeline asks for the same several times
 def optimise(
     *, epsilon: float, delta: float, holdout: int, horizon: int, exact: bool = False, tail_start: float = TAIL_START
 ) -> PakParameters:

@@ -5,6 +5,7 @@ So a digest that changes without intent is a pipeline that must start anew. Run 
     python tests/golden/make_digests.py > tests/golden/digests.json
 """
 
+import functools
 import json
 import sys
 from typing import Any
@@ -36,6 +37,7 @@ def other(kind: str, section: dict[str, Any], **sections: Any) -> Settings:
     return settings_from(data, environ={})
 
 
+@functools.cache  # PAK's optimum takes a second
 def configurations() -> dict[str, Settings]:
     """Every strategy, kind and clock by name, and what else changes the digest."""
     found = {
