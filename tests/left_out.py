@@ -17,7 +17,7 @@ FOR_CHECK = {
     "thorough": "MARKED thorough (browser, registry, brokers of their own, further cases): `make check` runs them",
 }
 """Marker -> how the last lines name its tests."""
-UNCHANGED = "MARKED statistical, WHICH HAVE PASSED ON THE SAME CODE: `make check` runs them again"
+UNCHANGED = "OF mechanisms/ OR MARKED statistical, WHICH HAVE PASSED ON THE SAME CODE: `make check` runs them again"
 
 
 class LeftOut:
@@ -50,15 +50,12 @@ class LeftOut:
         for marker, reason in FOR_CHECK.items():
             if item.get_closest_marker(marker) and not (self._check or self._files):
                 return reason
-        return (
-            UNCHANGED
-            if item.get_closest_marker("statistical") and statistical.file_of(item.nodeid) in unchanged
-            else ""
-        )
+        return UNCHANGED if statistical.item_repeats(item) and statistical.file_of(item.nodeid) in unchanged else ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Remember a statistical test that has passed."""
-        if report.when == "call" and report.passed and "statistical" in report.keywords:
+        """Remember a test that has passed and may be left out the next time."""
+        marked = "statistical" in report.keywords
+        if report.when == "call" and report.passed and statistical.repeats(report.nodeid, statistical=marked):
             self._names.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -1,8 +1,9 @@
-"""Statistical tests that have passed on the same code, which `make test` leaves out and `make check` runs.
+"""Statistical tests and those of mechanisms/ that have passed on the same code, which `make test` leaves out and `make check` runs.
 
-Their seeds are fixed. So the outcome changes only with the code that a test runs: with mechanisms/, with the test's own file and
-what it imports from this repository, with the packages, and with the path through the hot loops. A checksum of these is written
-down for each file of tests when all of its statistical tests have passed (build/statistical.json, which `make clean` removes).
+The former have fixed seeds, and mechanisms/ is pure. So the outcome changes only with the code that a test runs: with mechanisms/,
+with the test's own file and what it imports from this repository, with the packages, and with the path through the hot loops. A
+checksum of these is written down for each file of tests when all of its tests of this sort have passed (build/statistical.json,
+which `make clean` removes).
 """
 
 import functools
@@ -22,7 +23,8 @@ from tests.samples import FACTOR
 ROOT = Path(__file__).resolve().parents[1]
 STAMPS = ROOT / "build" / "statistical.json"
 Due = dict[str, tuple[str, int]]
-"""A file of tests -> the checksum of what it runs, and how many statistical tests it has."""
+"""A file of tests -> the checksum of what it runs, and how many tests it has whose outcome changes only with that."""
+OF_MECHANISMS = "tests/mechanisms/"
 
 
 # It finds of each import, wherever it stands, the module and what is taken from it, ten times as fast as Python's own parser.
@@ -75,9 +77,20 @@ def checksum(path: Path) -> str:
     return whole.hexdigest()
 
 
+def repeats(nodeid: str, *, statistical: bool) -> bool:
+    """Whether the outcome of a test changes only with its code."""
+    return statistical or nodeid.startswith(OF_MECHANISMS)
+
+
+def item_repeats(item: pytest.Item) -> bool:
+    """The same of a test that pytest has collected."""
+    return repeats(item.nodeid, statistical=item.get_closest_marker("statistical") is not None)
+
+
 def due(items: Iterable[pytest.Item]) -> Due:
     """Return what is due of a collection that has every test of its files."""
-    numbers = Counter(file_of(item.nodeid) for item in items if item.get_closest_marker("statistical"))
+    often = [item for item in items if item_repeats(item) and not item.get_closest_marker("campaign")]
+    numbers = Counter(file_of(item.nodeid) for item in often)
     return {name: (checksum(ROOT / name), number) for name, number in numbers.items()}
 
 
@@ -87,7 +100,7 @@ def file_of(nodeid: str) -> str:
 
 
 class Passed:
-    """The checksums on which all statistical tests of a file have passed."""
+    """The checksums on which all tests of a file have passed whose outcome changes only with the code."""
 
     def __init__(self, stamps: Path = STAMPS) -> None:
         self._stamps = stamps
@@ -98,7 +111,7 @@ class Passed:
         return {name for name, (sum_, _) in due.items() if self._known.get(_key(name)) == sum_}
 
     def write(self, due: Due, passed: Iterable[str]) -> None:
-        """Write down the files of which every statistical test has passed. passed: the names of those that have."""
+        """Write down the files of which every such test has passed. passed: the names of those that have."""
         numbers = Counter(map(file_of, passed))
         whole = {_key(name): sum_ for name, (sum_, number) in due.items() if numbers[name] == number}
         if whole and FACTOR == 1:

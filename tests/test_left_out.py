@@ -90,9 +90,8 @@ def test_each_run_leaves_out_what_another_one_runs_and_says_so(tmp_path: Path, m
     plugin, kept = run(items, passed, monkeypatch)
     assert kept == ["a.py::3"]
     assert summary(plugin) == [
-        f"NOT RUN: 1 TESTS {FOR_CHECK['shipped']}",
+        *(f"NOT RUN: 1 TESTS {reason}" for reason in FOR_CHECK.values()),
         f"NOT RUN: 2 TESTS {UNCHANGED}",
-        f"NOT RUN: 1 TESTS {FOR_CHECK['thorough']}",
     ]
     assert "make campaign" in CAMPAIGN  # which is the rule, and no news
     plugin, kept = run(items, passed, monkeypatch, check=True)
@@ -124,3 +123,12 @@ def test_only_a_statistical_test_that_passes_is_remembered(tmp_path: Path, monke
     assert finish() == set()
     report("a.py::2", "call", passed=True)
     assert finish() == {"a.py"}
+
+
+def test_a_test_of_the_mechanisms_repeats_as_a_statistical_one_does() -> None:
+    tests = [
+        item("tests/mechanisms/test_noise.py::1"),
+        item("tests/agents/a.py::1"),
+        item("tests/agents/a.py::2", "statistical"),
+    ]
+    assert [statistical.item_repeats(each) for each in tests] == [True, False, True]  # type: ignore[arg-type]
