@@ -209,7 +209,9 @@ def test_a_topic_that_is_written_without_a_pause_is_read_to_its_end(kafka: Broke
         newest = clients.newest(topic, 0)
         assert newest is not None
         found += [newest.offset + 1, len(kafka.read_all(topic))]
-        assert 50 < found[0] < found[1] < found[2] < found[3]
+        assert (
+            50 < found[0] <= found[1] <= found[2] <= found[3]
+        )  # on a busy machine nothing may be written between two of them
     finally:
         stop.set()
         writer.join()
