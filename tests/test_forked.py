@@ -70,7 +70,10 @@ sys.stdin.read()
     environ = {**os.environ, "JAVA_HOME": str(tmp_path), "SUSURRUS_CACHE": str(tmp_path)}
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text(f"#!{sys.executable}\nimport time\nopen({str(tmp_path / 'runs')!r}, 'w')\ntime.sleep(900)\n")
+    java.write_text(
+        f"#!{sys.executable}\nimport os, time\nparent = os.getppid()\nopen({str(tmp_path / 'runs')!r}, 'w')\n"
+        "while os.getppid() == parent:\n    time.sleep(0.1)\n"
+    )
     java.chmod(0o755)
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "log")],
