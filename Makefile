@@ -36,7 +36,7 @@ PYTEST_ARGS ?=
 CHECK_ARGS :=
 # Bytecode is written: without it, each of the hundreds of processes that tests start would compile the whole package again.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
-# Tests at a time: on two cores some of them wait for a broker while others compute. What make check adds computes.
+# Tests at a time: on two cores some of them wait for a broker while others compute. Make check runs four, since what it adds computes.
 TEST_PROCESSES ?= 5
 
 .DEFAULT_GOAL := help

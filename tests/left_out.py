@@ -1,6 +1,7 @@
 """What a run of the tests leaves out, and says in its last lines.
 
-A test that is named (``path::test``) is never left out. Of files that are named, only what is marked campaign, or has passed.
+A test that is named (``path::test``) is never left out. A file that is named lacks only what is marked campaign, and what has
+passed on the same code.
 """
 
 from collections import Counter
@@ -48,7 +49,9 @@ class LeftOut:
         if item.get_closest_marker("campaign") and not self._campaign:
             return CAMPAIGN
         for marker, reason in FOR_CHECK.items():
-            if item.get_closest_marker(marker) and not (self._check or self._files):
+            # A further case of a test that the campaign repeats is the campaign's, too.
+            wanted = self._check or self._files or (self._campaign and marker == "thorough")
+            if item.get_closest_marker(marker) and not wanted:
                 return reason
         return UNCHANGED if statistical.item_repeats(item) and statistical.file_of(item.nodeid) in unchanged else ""
 

@@ -334,7 +334,7 @@ def _progress(messages: Iterable[Message]) -> dict[tuple[str, int], int]:
 
 
 def _counters(messages: Iterable[Message]) -> dict[tuple[str, int], Counter[str]]:
-    """Of each stage and partition the newest."""
+    """Return the newest counters of each stage and partition."""
     records = [ledger.decode(message.key(), message.value()) for message in messages]
     return {(each.stage, each.partition): Counter(each.counters) for each in records if isinstance(each, ledger.Status)}
 

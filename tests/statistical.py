@@ -3,7 +3,7 @@
 The former have fixed seeds, and mechanisms/ is pure. So the outcome changes only with the code that a test runs: with mechanisms/,
 with the test's own file and what it imports from this repository, with the packages, and with the path through the hot loops. A
 checksum of these is written down for each file of tests when all of its tests of this sort have passed (build/statistical.json,
-which `make clean` removes).
+which `make clean` removes). Tests with hypothesis would try other examples the next time; `make check` does.
 """
 
 import functools

@@ -97,7 +97,13 @@ def test_each_run_leaves_out_what_another_one_runs_and_says_so(tmp_path: Path, m
     plugin, kept = run(items, passed, monkeypatch, check=True)
     assert kept == ["a.py::1", "a.py::2", "a.py::3", "b.py::wheel", "b.py::page"]
     assert summary(plugin) == []
-    assert run(items, passed, monkeypatch, campaign=True)[1] == ["a.py::1", "a.py::2", "a.py::3", "b.py::long"]
+    assert run(items, passed, monkeypatch, campaign=True)[1] == [
+        "a.py::1",
+        "a.py::2",
+        "a.py::3",
+        "b.py::long",
+        "b.py::page",
+    ]
     assert run(items, passed, monkeypatch, "tests/a.py::1")[1] == [each.nodeid for each in items]
     assert run(items, passed, monkeypatch, "tests/b.py")[1] == ["a.py::3", "b.py::wheel", "b.py::page"]
     assert len(run(items, Passed(tmp_path / "none.json"), monkeypatch)[1]) == 3

@@ -30,7 +30,7 @@ EXPRESSIONS: dict[str, Any] = merged(
     },
 )
 WITH_EACH_FORM = pytest.mark.parametrize("form", ["text", pytest.param("json", marks=pytest.mark.thorough)])
-"""Of the log."""
+"""Runs a test with each form that the log has."""
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) +[\w.-]+: .+")
 
 
