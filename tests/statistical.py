@@ -1,7 +1,7 @@
 """Statistical tests and those of mechanisms/ that have passed on the same code, which `make test` leaves out and `make check` runs.
 
-The former have fixed seeds; mechanisms/ is pure, and Hypothesis draws the same examples for it each time. So the outcome changes only
-with the code that a test runs: with mechanisms/, with the test's own file and what it imports from this repository, with the
+The former have fixed seeds; mechanisms/ is pure, and Hypothesis draws the same examples for it each time. So the outcome changes
+only with the code that a test runs: with mechanisms/, with the test's own file and what it imports from this repository, with the
 packages, and with the path through the hot loops. A checksum of these is written down for each file of tests when all of its tests
 of this sort have passed (build/statistical.json, which `make clean` removes).
 """
