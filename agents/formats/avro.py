@@ -7,7 +7,7 @@ from typing import Any
 
 from susurrus.agents.formats.avro_guard import costly, short, walk
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
-from susurrus.agents.formats.format import Overdue
+from susurrus.agents.formats.format import Headers, Overdue
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import Chunk
@@ -39,10 +39,12 @@ class Avro(ConfluentFormat):
         """The definitions of names, for each schema whose payloads must be walked. The key is the schema's identity: `Schemas`
         keeps what it found."""
 
-    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
         """Reads as `Format.read` does. It asks at most once for an id, and only for some seconds."""
         self._schemas.begin()
-        return super().read(payloads, overdue)
+        return super().read(payloads, overdue, headers)
 
     def record(self, schema_id: int, data: bytes) -> Any:
         """Reads as `ConfluentFormat.record` does. It asks the registry until it knows the id."""

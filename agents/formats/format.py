@@ -15,6 +15,8 @@ from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import CHUNK, Chunk, chunk_of_objects
 from susurrus.topics.records.reason import Reason
 
+Headers = Sequence[tuple[str, bytes | None]]
+"""Of one record, in their order."""
 Overdue = Callable[[int], bool]
 """Whether the payload of a row may no longer wait for its schema. If that is still unknown, the payload is bad input."""
 
@@ -46,8 +48,9 @@ class RefusedPayload(Exception):
 class Format(ABC):
     """Reads the fields at ``paths`` of raw events in one format.
 
-    setting: the value of the format's own field of `[input]`, None where it has none. Raises ConfigurationError where a package
-    or a class is missing, or a property is refused.
+    paths: below the value, without what is beside it. The empty path is the value itself, and comes alone. A list or an object at a
+    path is found as Python has it. setting: the value of the format's own field of `[input]`, None where it has none. Raises
+    ConfigurationError where a package or a class is missing, or a property is refused.
     """
 
     name: ClassVar[str]
@@ -65,14 +68,19 @@ class Format(ABC):
         self.paths = paths
         self.patience = 0
         """How long after a record was written its schema may become known, in ms."""
+        self.reads_headers = False
+        """Whether ``read`` needs the records' headers."""
         self.waits: Finding | None = None
         """What the first payload that was not read waits for; None where the caller may offer it again at once."""
 
     @abstractmethod
-    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
         """A batch of payloads, chunk by chunk, up to the first whose schema cannot be had. None is a tombstone.
 
-        overdue: asked with rows of the batch. ``waits`` is valid once the last chunk has been taken.
+        overdue: asked with rows of the batch. headers: of each record, where ``reads_headers``. ``waits`` is valid once the last
+        chunk has been taken.
         """
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
@@ -90,18 +98,24 @@ class ObjectFormat(Format):
     def parse(self, payload: bytes) -> Any:
         """The object of a payload that is not empty. Raises NoSchema, and RefusedPayload with a reason.
 
-        The payload is refused where this raises anything else, too, or returns what is no Mapping.
+        The payload is refused where this raises anything else, too, or returns what is no Mapping; the empty path takes any value.
         """
 
-    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+    def parse_with(self, payload: bytes, headers: Headers) -> Any:
+        """The same with the record's headers; called instead where ``reads_headers``."""
+        return self.parse(payload)
+
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
         """Reads as `Format.read` says."""
         self.waits = None
         for start in range(0, len(payloads), CHUNK):
             chunk = payloads[start : start + CHUNK]
-            objects: list[Mapping[str, Any] | Reason | None] = []
+            objects: list[Any] = []
             for row, payload in enumerate(chunk, start):
                 try:
-                    objects.append(self._object(payload))
+                    objects.append(self._object(payload, None if headers is None else headers[row]))
                 except NoSchema as reason:
                     if not (isinstance(reason, UnknownSchema) and overdue(row)):
                         self.waits = reason.finding
@@ -111,17 +125,17 @@ class ObjectFormat(Format):
             if len(objects) < len(chunk):
                 return
 
-    def _object(self, payload: bytes | None) -> Mapping[str, Any] | Reason | None:
+    def _object(self, payload: bytes | None, headers: Headers | None) -> Any:
         if payload is None:
             return None
         if not payload:
             return Reason.EMPTY
         try:
-            found = self.parse(payload)
+            found = self.parse(payload) if headers is None else self.parse_with(payload, headers)
         except NoSchema:
             raise
         except RefusedPayload as refused:
             return refused.reason
         except Exception:  # a parser of hostile bytes may raise anything, and nothing else is involved
             return Reason.UNDECODABLE
-        return found if isinstance(found, Mapping) else Reason.WRONG_TYPE
+        return found if isinstance(found, Mapping) or () in self.paths else Reason.WRONG_TYPE

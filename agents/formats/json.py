@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from susurrus.agents.formats.format import Format, Overdue
+from susurrus.agents.formats.format import Format, Headers, Overdue
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import Chunk, JsonReader
 
@@ -18,6 +18,8 @@ class Json(Format):
         super().__init__(paths, setting)
         self._reader = JsonReader(paths)
 
-    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
         """The whole batch; nothing waits."""
         return self._reader.read(payloads)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
-from susurrus.agents.formats.format import Overdue, RefusedPayload
+from susurrus.agents.formats.format import Headers, Overdue, RefusedPayload
 from susurrus.agents.formats.message_types import class_of, is_scalar, own_file, read_indexes, unknown_fields
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_schema
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
@@ -64,11 +64,13 @@ class Protobuf(ConfluentFormat):
             self.patience = registry.patience
             self._schemas = Schemas(registry, _parsed, follow=False)
 
-    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
         """Reads as `Format.read` does. It asks a registry at most once for an id, and only for some seconds."""
         if self._schemas is not None:
             self._schemas.begin()
-        return super().read(payloads, overdue)
+        return super().read(payloads, overdue, headers)
 
     def record(self, schema_id: int, data: bytes) -> Any:
         """Reads as `ConfluentFormat.record` does. It asks the registry, if there is one, until it knows the id."""

@@ -19,7 +19,8 @@ from confluent_kafka import KafkaException
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import Format
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import DecompressedBatch, MalformedBatch, Scanned
+from susurrus.topics.records.scanning import DecompressedBatch, Scanned
+from susurrus.topics.wire.batch_reader import MalformedBatch
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +184,8 @@ class Intake(Generic[C]):
         def overdue(row: int) -> bool:
             return self._patience.over(records[row].offset, records[row].timestamp, now)
 
-        columns = self._decode_chunks(self._form.read([record.value for record in records], overdue), records)
+        headers = [record.headers for record in records] if self._form.reads_headers else None
+        columns = self._decode_chunks(self._form.read([record.value for record in records], overdue, headers), records)
         taken, left_out = len(columns), 0
         if self._form.waits is None:
             self.waits = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from susurrus.agents.formats.format import Format, Overdue
+from susurrus.agents.formats.format import Format, Headers, Overdue
 from susurrus.topics.records.fields import parse_paths
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.reports import encode_one, is_packed
@@ -30,9 +30,11 @@ class ReportFormat(Format):
     def __init__(self, own: Format) -> None:
         super().__init__(own.paths, None)
         self._own = own
-        self.patience = own.patience
+        self.patience, self.reads_headers = own.patience, own.reads_headers
 
-    def read(self, payloads: Sequence[bytes | None], overdue: Overdue) -> Iterator[Chunk]:
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
         """Reads as `Format.read` says."""
         self.waits, start = None, 0
         for packed, run in groupby(payloads, is_packed):
@@ -42,7 +44,8 @@ class ReportFormat(Format):
                 start += len(some)
                 continue
             end = start + len(some)
-            for chunk in self._own.read(some, lambda row, first=start: overdue(first + row)):  # type: ignore[misc]
+            their = None if headers is None else headers[start:end]
+            for chunk in self._own.read(some, lambda row, first=start: overdue(first + row), their):  # type: ignore[misc]
                 yield Chunk(rows=chunk.rows, columns=[list(_packed(chunk))], refused={})
                 start += chunk.rows
             self.waits = self._own.waits

@@ -18,7 +18,7 @@ from tests.topics.odd_json import NUMBERS, OTHERS, TEXTS, TIMES, WHOLES, Odd
 
 if compiled is not None:
     from susurrus.topics.raw_batches import RawBatchDecoder
-    from susurrus.topics.records.scanning import MalformedBatch
+    from susurrus.topics.wire.batch_reader import MalformedBatch
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 
@@ -232,7 +232,7 @@ def test_cut_at_every_offset(append_time: bool) -> None:
         for below in {None, start, start + 7, 176}:
             records, columns = decoder.decode(sections, start, below)
             wanted = [record for record in every if record[0] >= start and (below is None or record[0] < below)]
-            assert [tuple(record) for record in records] == wanted
+            assert [record[:5] for record in records] == wanted
             assert difference(columns, in_python(SCHEMAS["full"], [record[4] for record in wanted])) == ""
             assert records.beyond == sum(below is not None and record[0] >= below for record in every)
 

@@ -1,5 +1,8 @@
 """Where the fields of a raw event are: dotted paths, the decoder type that reads only them, and their extraction.
 
+A path is the names from the outside in. The empty path is the value itself. What a record has beside its value is under the empty
+name, which no field can have: ("", "key"), ("", "headers", "user-id"). Texts write it `$key` and `$headers.user-id`.
+
 msgspec skips what the type does not name, without building objects for it; that is most of the decoder's speed.
 """
 
@@ -15,6 +18,11 @@ from msgspec import UNSET
 
 Path = tuple[str, ...]
 
+BESIDE: Final = ""
+"""The first name of the path of what a record has beside its value."""
+BESIDE_NAMES: Final = ("key", "headers", "topic", "partition", "offset", "timestamp", "value", "envelope")
+"""The second one. `value` is the whole value, and `envelope` what an envelope (`input.envelope`) says around it."""
+
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _PARTS: Final = re.compile(r"\\[.\\]|.", re.DOTALL)
 _ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
@@ -24,8 +32,16 @@ _ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
 def parse_path(text: str) -> Path:
     r"""Names from the outside in; in a name, `\.` is a dot and `\\` a backslash, as is one before anything else.
 
-    Raises ValueError for an empty name.
+    What begins with $ is beside the value; `\$` begins the name of a field. Raises ValueError for an empty or unknown name.
     """
+    if text.startswith("$"):
+        beside = parse_path(text[1:])
+        if beside[0] not in BESIDE_NAMES:
+            known = ", ".join(f"${name}" for name in BESIDE_NAMES)
+            raise ValueError(
+                f"path={text!r} is nothing that a record has beside its value ({known}): for a field of that name write \\{text}"
+            )
+        return (BESIDE, *beside)
     names = [""]
     for part in _PARTS.findall(text):
         if part == ".":
@@ -40,6 +56,14 @@ def parse_path(text: str) -> Path:
 def escaped(name: str) -> str:
     """One name as `parse_path` reads it inside a path."""
     return name.replace("\\", "\\\\").replace(".", "\\.")
+
+
+def written(path: Path) -> str:
+    """A path as `parse_path` reads it."""
+    if path[:1] == (BESIDE,):
+        return "$" + ".".join(map(escaped, path[1:]))
+    text = ".".join(map(escaped, path))
+    return f"\\{text}" if text.startswith("$") else text
 
 
 def parse_paths(texts: Sequence[str]) -> list[Path]:
@@ -58,19 +82,21 @@ class Fields:
     """The fields at some paths of a JSON object.
 
     decode: from its text to a record with what is at the paths; raises as msgspec does. A path whose parent is absent or null is
-    absent; a parent that is no object does not decode. Of duplicate names the last wins, as in most decoders. Raises ValueError
-    when one path leads through another.
+    absent; a parent that is no object does not decode. Of duplicate names the last wins, as in most decoders. The empty path is the
+    value itself, whatever it is. Raises ValueError when one path leads through another.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         tree = _tree(paths)
-        self.decode = _decoder("Record", tree)
+        self.decode = _decoder("Record", tree) if tree is not None else msgspec.json.Decoder().decode
         self._tree = tree
-        self._steps = {path: _steps(tree, path) for path in paths}
+        self._steps = {path: [] if tree is None else _steps(tree, path) for path in paths}
 
     def column(self, records: Sequence[Any], path: Path) -> list[Any]:
         """The values at a path, UNSET where absent."""
         steps = self._steps[path]
+        if not steps:
+            return list(records)
         try:
             return list(map(attrgetter(".".join(steps)), records))
         except AttributeError:  # an absent or null parent
@@ -80,7 +106,12 @@ class Fields:
             return column
 
 
-def _tree(paths: Sequence[Path]) -> dict[str, Any]:
+def _tree(paths: Sequence[Path]) -> dict[str, Any] | None:
+    """The names below each name, None where a path ends."""
+    if () in paths:
+        if any(paths):
+            raise ValueError("the whole value is wanted beside a field of it: name a scalar inside it, or no field")
+        return None
     tree: dict[str, Any] = {}
     for path in dict.fromkeys(paths):
         node = tree

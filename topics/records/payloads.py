@@ -5,8 +5,8 @@ is proved that the lines are whole values (measured: 0.29 us against 0.21 us a r
 line or one value on several lines. A refused payload costs its own exception and no more: the map goes on behind it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from susurrus.topics.records.fields import Fields, Path, plain, walk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import MAX_DEPTH, reason_of, too_deep
+from susurrus.topics.wire.packing import Int64s
 
 CHUNK = 8192
 """Payloads to decode at a time, so that their objects stay in the processor's cache."""
@@ -26,13 +27,20 @@ _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 class Chunk:
     """Consecutive payloads of a batch, as far as some paths need them.
 
-    rows: number of payloads. columns: one list per path, of the accepted payloads in order, UNSET where a field is absent.
-    refused: why the others were refused, by their row in the chunk.
+    rows: number of rows, one for each payload; or for each item of the payloads, where these are taken apart. columns: one list per
+    path, of the accepted rows in order, UNSET where a field is absent. refused: why the others were refused, by their row in the
+    chunk. pending: why accepted rows are to be refused, unless they are left out before that; of these, only the fields that a
+    condition asks for need be in the columns. records: the number of payloads; record: int64[rows], each row's payload among them,
+    which rises; item: int64[rows], its place there. None where every payload is one row.
     """
 
     rows: int
     columns: list[list[Any]]
     refused: dict[int, Reason]
+    pending: dict[int, Reason] = field(default_factory=dict)
+    records: int | None = None
+    record: Int64s | None = None
+    item: Int64s | None = None
 
 
 class JsonReader:
@@ -80,8 +88,11 @@ class JsonReader:
         return records, refused
 
 
-def chunk_of_objects(objects: Sequence[Mapping[str, Any] | Reason | None], paths: Sequence[Path]) -> Chunk:
-    """The same of records that another format's parser has decoded. None: a tombstone. A Reason: refused over there."""
+def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path]) -> Chunk:
+    """The same of records that another format's parser has decoded. None: a tombstone. A Reason: refused over there.
+
+    The empty path is the whole object, which then may be any value.
+    """
     columns: list[list[Any]] = [[] for _ in paths]
     refused: dict[int, Reason] = {}
     for row, record in enumerate(objects):
@@ -89,10 +100,10 @@ def chunk_of_objects(objects: Sequence[Mapping[str, Any] | Reason | None], paths
             refused[row] = Reason.TOMBSTONE if record is None else record
             continue
         try:
-            fields = [plain(walk(record, path)) for path in paths]
+            found = [plain(walk(record, path)) for path in paths]
         except TypeError:
             refused[row] = Reason.WRONG_TYPE
             continue
-        for column, field in zip(columns, fields, strict=True):
-            column.append(field)
+        for column, value in zip(columns, found, strict=True):
+            column.append(value)
     return Chunk(rows=len(objects), columns=columns, refused=refused)

@@ -55,7 +55,7 @@ def reason_of(payload: bytes | None, paths: Sequence[Path]) -> Reason:
         return Reason.NOT_JSON
     except RecursionError:
         return Reason.TOO_DEEP
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) and () not in paths:
         return Reason.WRONG_TYPE
     if found:
         return found[0]

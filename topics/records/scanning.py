@@ -14,6 +14,7 @@ import numpy.typing as npt
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.numbers import TimeUnit
+from susurrus.topics.wire.batch_reader import MalformedBatch, unpack_headers
 from susurrus.topics.wire.packing import Int32s, Int64s
 from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
@@ -26,10 +27,6 @@ _STAMPS: Final[dict[TimeUnit, tuple[int, int]]] = {
     "iso": (0, 0),
 }
 """The integers that are an event time, by their unit."""
-
-
-class MalformedBatch(ValueError):
-    """A record batch is not as Kafka's message format 2 says."""
 
 
 class DecompressedBatch(NamedTuple):
@@ -56,6 +53,13 @@ class InputRecord(NamedTuple):
     timestamp_type: int
     key: bytes | None
     value: bytes | None
+    packed_headers: bytes = b"\0"
+    """As they are in the batch, behind their number."""
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        """In their order."""
+        return unpack_headers(self.packed_headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,7 +17,8 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from susurrus.agents.formats.waiting import UnreadableBatch
 from susurrus.topics.record_batch import parse, usual
-from susurrus.topics.records.scanning import DecompressedBatch, MalformedBatch
+from susurrus.topics.records.scanning import DecompressedBatch
+from susurrus.topics.wire.batch_reader import MalformedBatch
 
 _HEADER: Final = struct.Struct(">q13xhiqq14xi")
 """Base offset, attributes, the last record's offset less that, first and largest time stamp, number of records."""

@@ -1,6 +1,7 @@
 """Fields at paths, whatever they are called: JSON writes some names with an escape."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics.records.fields import Path, escaped, parse_path, walk
+from susurrus.topics.records.fields import Fields, Path, escaped, parse_path, walk, written
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.reason import Reason
 
@@ -104,3 +105,32 @@ def test_one_record(payload: bytes | None, found: Any) -> None:
     if payload is not None:
         [same] = JsonReader([("ab",)]).read([payload.replace(rb"a\"b", b"ab").replace(rb"a\u0022b", b"ab")])
         assert same == chunk or b"\\\\" in payload
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("$key", ("", "key")),
+        ("$key.customer.id", ("", "key", "customer", "id")),
+        (r"$headers.user-id", ("", "headers", "user-id")),
+        (r"$headers.a\.b", ("", "headers", "a.b")),
+        (r"\$key", ("$key",)),
+        ("properties.$browser", ("properties", "$browser")),
+    ],
+)
+def test_what_is_beside_the_value_has_a_path_that_no_field_can_have(text: str, path: Path) -> None:
+    assert parse_path(text) == path
+    assert written(path) == text
+
+
+def test_an_unknown_name_with_a_dollar_sign_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=re.escape(r"\$user_id")):
+        parse_path("$user_id")
+
+
+def test_the_empty_path_is_the_whole_value() -> None:
+    [chunk] = JsonReader([()]).read([b'{"a": 1}', b"[1, 2]", b'"text"', b"null", b"{", None])
+    assert chunk.columns == [[{"a": 1}, [1, 2], "text", None]]
+    assert chunk.refused == {4: Reason.NOT_JSON, 5: Reason.TOMBSTONE}
+    with pytest.raises(ValueError, match="whole value"):
+        Fields([(), ("a",)])

@@ -11,7 +11,8 @@ use pyo3::types::PyBytes;
 /// Data, first and last byte of the records in it, base offset, first and largest time stamp, whether the broker stamped them,
 /// number of records, number of offsets.
 pub type Section = (PyBackedBytes, usize, usize, i64, i64, i64, bool, usize, i64);
-type OneRecord<'py> = (i64, i64, u8, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
+type OneRecord<'py> =
+    (i64, i64, u8, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
 
 /// What the header of a record batch says of its records.
 #[derive(Clone, Copy)]
@@ -33,15 +34,17 @@ pub fn opened(section: &Section) -> Option<(&[u8], Header)> {
     Some((text, Header { base_offset, first_timestamp, max_timestamp, append_time, count, span }))
 }
 
-/// The records of a section: offset, time stamp, whether the broker stamped it, key and value. Raises ValueError for a malformed
-/// batch.
+/// The records of a section: offset, time stamp, whether the broker stamped it, key, value, and
+/// headers as they are in the batch, behind their number. Raises ValueError for a malformed batch.
 #[pyfunction]
 pub fn records<'py>(py: Python<'py>, section: Section) -> PyResult<Vec<OneRecord<'py>>> {
     let mut found = Vec::new();
     let parsed = opened(&section).and_then(|(text, header)| {
         let bytes = |place: Place| place.of(text).map(|bytes| PyBytes::new(py, bytes));
         let kind = u8::from(header.append_time);
-        let record = |record: Record| (record.offset, record.timestamp, kind, bytes(record.key), bytes(record.value));
+        let record = |one: Record| {
+            (one.offset, one.timestamp, kind, bytes(one.key), bytes(one.value), bytes(one.headers))
+        };
         for_each(text, &header, |one| found.push(record(one)))
     });
     parsed.ok_or_else(|| PyValueError::new_err("a record batch is malformed"))?;
@@ -86,6 +89,8 @@ pub struct Record {
     pub timestamp: i64,
     pub key: Place,
     pub value: Place,
+    /// All of them, with their number before them.
+    pub headers: Place,
 }
 
 /// Calls `each` with every record in order. `text`: the records, decompressed. None: the batch is malformed; some of its
@@ -126,11 +131,13 @@ impl Cursor<'_> {
         let said = self.varint()?;
         let key = self.place()?;
         let value = self.place()?;
+        let first = self.at;
         for _ in 0..self.length()? {
             self.at += self.length()?; // a name, of whatever bytes
             self.place()?;
         }
-        (self.at - start == length).then_some((Record { offset: 0, timestamp, key, value }, said))
+        let headers = Place { start: first, end: self.at };
+        (self.at - start == length).then_some((Record { offset: 0, timestamp, key, value, headers }, said))
     }
 
     fn byte(&mut self) -> Option<u8> {

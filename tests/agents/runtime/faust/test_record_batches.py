@@ -16,7 +16,7 @@ from susurrus.topics.compiled import compiled
 from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.record_batch import parse
 from susurrus.topics.records.raw import RawDecoder, RawSchema
-from susurrus.topics.records.scanning import MalformedBatch
+from susurrus.topics.wire.batch_reader import MalformedBatch
 from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, odd_batches, record_batch, zigzag
 
 VALUES = [b"a", None, b"", b"long " * 200]
