@@ -42,6 +42,7 @@ def parse_path(text: str) -> Path:
                 f"path={text!r} is nothing that a record has beside its value ({known}): for a field of that name write \\{text}"
             )
         return (BESIDE, *beside)
+    text = text[1:] if text.startswith("\\$") else text
     names = [""]
     for part in _PARTS.findall(text):
         if part == ".":

@@ -1,4 +1,4 @@
-"""Steps through the text of a Kafka record batch, message format 2: numbers, lengths, texts and headers (topics/record_batch.py)."""
+"""Steps through a Kafka record batch, message format 2: numbers, lengths, texts and headers (topics/record_batch.py)."""
 
 _WORD = (1 << 64) - 1
 _LAST_SHIFT = 63

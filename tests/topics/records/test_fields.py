@@ -115,6 +115,7 @@ def test_one_record(payload: bytes | None, found: Any) -> None:
         (r"$headers.user-id", ("", "headers", "user-id")),
         (r"$headers.a\.b", ("", "headers", "a.b")),
         (r"\$key", ("$key",)),
+        (r"\\$key", (r"\$key",)),
         ("properties.$browser", ("properties", "$browser")),
     ],
 )
