@@ -42,9 +42,8 @@ pub fn records<'py>(py: Python<'py>, section: Section) -> PyResult<Vec<OneRecord
     let parsed = opened(&section).and_then(|(text, header)| {
         let bytes = |place: Place| place.of(text).map(|bytes| PyBytes::new(py, bytes));
         let kind = u8::from(header.append_time);
-        let record = |one: Record| {
-            (one.offset, one.timestamp, kind, bytes(one.key), bytes(one.value), bytes(one.headers))
-        };
+        let record =
+            |one: Record| (one.offset, one.timestamp, kind, bytes(one.key), bytes(one.value), bytes(one.headers));
         for_each(text, &header, |one| found.push(record(one)))
     });
     parsed.ok_or_else(|| PyValueError::new_err("a record batch is malformed"))?;
