@@ -8,11 +8,12 @@ payload whose schema cannot be had, and the caller offers that payload again:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from susurrus.agents.finding import Finding, waits
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.payloads import CHUNK, Chunk, chunk_of_objects
+from susurrus.topics.records.payloads import CHUNK, Chunk, Enveloped, chunk_of_objects
 from susurrus.topics.records.reason import Reason
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -48,9 +49,10 @@ class RefusedPayload(Exception):
 class Format(ABC):
     """Reads the fields at ``paths`` of raw events in one format.
 
-    paths: below the value, without what is beside it. The empty path is the value itself, and comes alone. A list or an object at a
-    path is found as Python has it. setting: the value of the format's own field of `[input]`, None where it has none. Raises
-    ConfigurationError where a package or a class is missing, or a property is refused.
+    paths: below the value, and below `$envelope` (fields.ENVELOPE) those that ``around`` names; nothing else that is beside the
+    value. The empty path is the value itself, and is the only one of the value then. A list or an object at a path is found as
+    Python has it. setting: the value of the format's own field of `[input]`, None where it has none. Raises ConfigurationError where a
+    package or a class is missing, or a property is refused.
     """
 
     name: ClassVar[str]
@@ -61,6 +63,8 @@ class Format(ABC):
     """The field of `[input]` that this format needs and that no other format may have."""
     example: ClassVar[str] = ""
     """A value of that field."""
+    around: ClassVar[tuple[str, ...]] = ()
+    """What this format itself says around a value, as names below `$envelope`: the name of a record's schema, for example."""
     options: ClassVar[tuple[str, ...]] = ()
     """Fields of `[input]` that this format may have beside; its class takes them as keywords, None where they are not set."""
 
@@ -99,6 +103,7 @@ class ObjectFormat(Format):
         """The object of a payload that is not empty. Raises NoSchema, and RefusedPayload with a reason.
 
         The payload is refused where this raises anything else, too, or returns what is no Mapping; the empty path takes any value.
+        An Enveloped stands for its value, and has what is around it.
         """
 
     def parse_with(self, payload: bytes, headers: Headers) -> Any:
@@ -138,4 +143,10 @@ class ObjectFormat(Format):
             return refused.reason
         except Exception:  # a parser of hostile bytes may raise anything, and nothing else is involved
             return Reason.UNDECODABLE
-        return found if isinstance(found, Mapping) or () in self.paths else Reason.WRONG_TYPE
+        if isinstance(found, Enveloped):
+            good = found.reason != Reason.OK or self._is_value(found.value)
+            return found if good else replace(found, reason=Reason.WRONG_TYPE)
+        return found if self._is_value(found) else Reason.WRONG_TYPE
+
+    def _is_value(self, found: Any) -> bool:
+        return isinstance(found, Mapping) or () in self.paths

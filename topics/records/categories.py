@@ -2,7 +2,8 @@
 
 Canonical bytes are what two spellings of the same scalar share: "a" and "\\u0061" are one user, 1 and 1.0 and 1e0 are
 one, -0.0 is 0; 1, "1" and true are three. No Unicode normalisation. Strings are escaped only where JSON requires it,
-integers are plain, other numbers have the shortest digits that read back the same.
+integers are plain, other numbers have the shortest digits that read back the same. Bytes, which only schemas know, are the text of
+their lower-case hexadecimal digits, two each.
 """
 
 from collections import defaultdict
@@ -49,6 +50,8 @@ class Categories:
         kind = type(scalar)
         if kind is str or kind is int:
             return codes[scalar]
+        if kind is bytes:
+            return codes[scalar.hex()]
         if kind is bool:
             return codes[(scalar,)]  # True == 1 in a dict
         if kind is float:

@@ -23,6 +23,9 @@ BESIDE: Final = ""
 BESIDE_NAMES: Final = ("key", "headers", "topic", "partition", "offset", "timestamp", "value", "envelope")
 """The second one. `value` is the whole value, and `envelope` what an envelope (`input.envelope`) says around it."""
 
+ENVELOPE: Final = (BESIDE, "envelope")
+"""Where the paths begin that a format reads beside those of the value."""
+
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _PARTS: Final = re.compile(r"\\[.\\]|.", re.DOTALL)
 _ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
