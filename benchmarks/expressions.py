@@ -18,11 +18,11 @@ from susurrus.topics.records.raw import ComputedField, RawDecoder, RawSchema
 ROUNDS = 5
 PATH = ComputedField("split_part(url, '?', 1)")
 CASES = {
-    "plain": (RawSchema(user="host", key=("url",)), None),
-    "a condition that all records meet": (RawSchema(user="host", key=("url",)), "status = 200"),
-    "a condition that half of them meet": (RawSchema(user="host", key=("url",)), "bytes > 3000"),
-    "a computed key": (RawSchema(user="host", key=(PATH,)), None),
-    "a condition and a computed key": (RawSchema(user="host", key=(PATH,)), "status = 200"),
+    "plain": (RawSchema(user=("host",), key=("url",)), None),
+    "a condition that all records meet": (RawSchema(user=("host",), key=("url",)), "status = 200"),
+    "a condition that half of them meet": (RawSchema(user=("host",), key=("url",)), "bytes > 3000"),
+    "a computed key": (RawSchema(user=("host",), key=(PATH,)), None),
+    "a condition and a computed key": (RawSchema(user=("host",), key=(PATH,)), "status = 200"),
 }
 
 

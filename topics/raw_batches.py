@@ -30,13 +30,14 @@ class RawBatchDecoder:
         self._reader = JsonReader(paths)
         distinct: list[Path] = list(dict.fromkeys(paths))
         number = [distinct.index(path) for path in paths]
-        keys, values = len(schema.key), len(schema.values)
+        users, values = len(schema.user), len(schema.values)
+        measured = users + len(schema.key)
         groups = [
-            (number[:1], schema.null_user == "value", schema.empty_user == "value", schema.max_key_bytes),
-            (number[1 : 1 + keys], schema.null_key == "value", True, schema.max_key_bytes),
+            (number[:users], schema.null_user == "value", schema.empty_user == "value", schema.max_key_bytes),
+            (number[users:measured], schema.null_key == "value", True, schema.max_key_bytes),
         ]
         time = None if schema.time is None else (number[-1], schema.time_unit)
-        self._scanner = Scanner(distinct, groups, number[1 + keys : 1 + keys + values], time)
+        self._scanner = Scanner(distinct, groups, number[measured : measured + values], time)
 
     def decode(
         self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None

@@ -96,7 +96,13 @@ def _after_strategy(rows: list[tuple[str, str]]) -> list[str]:
 
 def _protected(settings: HistogramSettings, promise: str) -> Iterator[tuple[str, str]]:
     length = format_duration(settings.window.length)
-    yield "unit", f"a user, as the field {settings.input.user} names it, in one window of {length}"
+    source = settings.input
+    named = f"the field {source.user_text} names it"
+    if len(source.user_fields) > 1:
+        named = f"{source.user_text} together name it"
+    elif not isinstance(source.user, str):
+        named = f"the value of {source.user_text} names it"
+    yield "unit", f"a user, as {named}, in one window of {length}"
     yield "neighbours", "two inputs are neighbours if one has all records of one user in one window more than the other"
     yield "promise", promise
     yield "several windows", "a user who is active in several windows has one such loss in each"
@@ -105,10 +111,13 @@ def _protected(settings: HistogramSettings, promise: str) -> Iterator[tuple[str,
 def _read(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     read = settings.input
     yield "topic", f"{read.topic} ({read.format})"
-    time = "the record's own timestamp" if read.time == "kafka" else f"the field {read.time} ({read.time_unit})"
+    what = "the field" if isinstance(read.time_field, str) else "the value of"
+    time = "the record's own timestamp" if read.time_field is None else f"{what} {read.time_text} ({read.time_unit})"
     yield "event time", time
     if read.where is not None:
         yield "filter", f"{read.where} — other records are left out and cost their users nothing"
+    for of, name in read.lists_text:
+        yield "each", f"one row for each item of {of}{name and f', called {name}'}"
     for part in read.key:
         if not isinstance(part, str):
             yield "computed", f"{part.name} = {part.expression}"

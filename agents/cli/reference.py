@@ -121,9 +121,10 @@ def _section_text(settings: type[Settings], name: str, model: type[BaseModel], t
     for field_name, field in model.model_fields.items():
         inner = _section(field.annotation)
         path = f"{name}.{field.alias or field_name}"
-        if inner is not None:
+        if inner is not None and path not in (one for one, _ in nested):
             nested.append((path, inner))
-            continue
+            if _only_section(field.annotation):
+                continue
         kind, meaning = _type(field), _text(field.description or "")
         if path == "pipeline.kind":  # the registry knows more about it than its own section
             kind = " \\| ".join(f"`{kind}`" for kind in KINDS)
@@ -136,9 +137,20 @@ def _section_text(settings: type[Settings], name: str, model: type[BaseModel], t
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    if get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
+    if _is_section(annotation):
+        return annotation  # type: ignore[no-any-return]
     return next((model for part in get_args(annotation) if (model := _section(part))), None)
+
+
+def _only_section(annotation: Any) -> bool:
+    """Whether a value can be nothing else than one section."""
+    if get_origin(annotation) in (typing.Union, types.UnionType):
+        return all(part is type(None) or _only_section(part) for part in get_args(annotation))
+    return _is_section(annotation)
+
+
+def _is_section(annotation: Any) -> bool:
+    return get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _type(field: FieldInfo) -> str:
@@ -165,8 +177,9 @@ def _type_name(annotation: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " | ".join(dict.fromkeys(_type_name(part) for part in arguments if part is not type(None)))
     if origin is tuple:
-        return f"list of {_type_name(arguments[0])}"
-    if origin is dict:
+        of = _type_name(arguments[0])
+        return f"list of ({of})" if " | " in of else f"list of {of}"
+    if origin is dict or _is_section(annotation):
         return "table"
     names: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "key"}
     return names.get(annotation, "path")

@@ -6,12 +6,15 @@ The settings of each kind check what only that kind has.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from susurrus.agents.config.input import ComputedKey, InputSettings
+from susurrus.agents.config.fields import ComputedKey
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import TopicSettings, WindowSettings
 from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.types.durations import format_duration, parse_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
+from susurrus.topics.records.fields import parse_path
+from susurrus.topics.records.raw import ComputedField
 from susurrus.topics.wire.row_schema import RowSchema
 
 _USUAL: Final = tuple(
@@ -43,6 +46,9 @@ _USUAL: Final = tuple(
     )
 )
 """Times between releases that people use."""
+
+WHOLE: Final = "$value"
+"""The path of a whole value, whose items may stand for the record."""
 
 
 def calendar(window: WindowSettings) -> Iterator[str]:
@@ -84,12 +90,37 @@ def topics(topics: TopicSettings) -> Iterator[str]:
 
 def nothing_computed(source: InputSettings, kind: str) -> Iterator[str]:
     """Checks that nothing is filtered or computed: the guarantee of some kinds speaks of every record of the raw topic."""
-    names = {"where": source.where is not None, "key": any(isinstance(part, ComputedKey) for part in source.key)}
+    names = {
+        "user": any(isinstance(part, ComputedField) for part in source.user_fields),
+        "where": source.where is not None,
+        "key": any(isinstance(part, ComputedKey) for part in source.key),
+        "time": isinstance(source.time_field, ComputedField),
+    }
     for name in (name for name, given in names.items() if given):
         yield (
             f'input.{name}: records are neither filtered nor computed with kind "{kind}"; leave the expression out, or use kind '
             '"histogram"'
         )
+
+
+def each(source: InputSettings) -> Iterator[str]:
+    """Checks the lists that records are taken apart by: every item has a name, and an inner list is in an item of an outer one."""
+    called: list[str] = []
+    for number, (of, name) in enumerate(source.lists, 1):
+        place = f"input.each, number {number}"
+        if name is None and (of != WHOLE or len(source.lists) > 1):
+            yield f'{place}: as is missing; name an item, for example as = "item", or take the whole value alone: of = "{WHOLE}"'
+        elif name in called:
+            yield f'{place}: as = "{name}": is an item already; choose another name'
+        if isinstance(of, str):
+            try:
+                first = parse_path(of)[0]
+            except ValueError as problem:
+                yield f"{place}: of: {problem}"
+                continue
+            if called and first not in called:
+                yield f'{place}: of = "{of}": is in no item of the lists before; begin it with {called[-1]}, as {called[-1]}.items'
+        called += [] if name is None else [name]
 
 
 def names(output: OutputSettings, schemas: Mapping[str, RowSchema]) -> Iterator[str]:

@@ -17,7 +17,18 @@ from susurrus.topics.wire.timestamps import format_time
 
 CLOCK: Final = ("kind", "grace", "idle_grace", "max_ahead", "until", "max_future")
 WINDOW: Final = ("length", "trigger_every", "allowed_lateness", "publication_pad")
-INPUT: Final = ("user", "key", "time", "time_unit", "null_user", "empty_user", "null_key", "max_key_bytes")
+INPUT: Final = (
+    "key_format",
+    "user",
+    "key",
+    "each",
+    "time",
+    "time_unit",
+    "null_user",
+    "empty_user",
+    "null_key",
+    "max_key_bytes",
+)
 TOPICS: Final = ("by_user_partitions", "bounded_partitions", "retention")
 """Fields that only a histogram follows, of sections that all kinds have."""
 

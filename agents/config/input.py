@@ -1,35 +1,30 @@
 """The section `[input]`: the raw topic, its format, and where things are in its records."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
+from susurrus.agents.config.fields import (
+    ComputedKey,
+    EachSteps,
+    KeyPart,
+    TimeField,
+    UserField,
+    said,
+    scalar_of,
+)
 from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
 from susurrus.agents.formats.protobuf import MessageClass
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.types.one_of import OneOf, meanings
-from susurrus.agents.types.section import Name, Section, TopicName
+from susurrus.agents.types.section import Section, TopicName
+from susurrus.topics.records.raw import ComputedField
 
-
-class ComputedKey(Section):
-    """A part of the key that is computed from a record's fields."""
-
-    name: Name
-    """What the part is called in exports and schemas."""
-    expression: ExpressionText
-    """One SQL expression over the record's fields, for example `split_part(url, '?', 1)`: docs/expressions.md."""
-
-
-def _tag(value: Any) -> str:
-    return "tag-expression" if isinstance(value, Mapping | ComputedKey) else "tag-field"
-
-
-KeyPart = Annotated[
-    Annotated[str, Tag("tag-field")] | Annotated[ComputedKey, Tag("tag-expression")], Discriminator(_tag)
-]
+KAFKA: str = "kafka"
+"""The value of ``input.time`` for the record's own timestamp."""
 
 
 class InputSettings(Section):
@@ -48,17 +43,29 @@ class InputSettings(Section):
     registry: RegistrySettings | None = None
     """`avro`: where schemas are found. `protobuf`, optional: where the schema of a record's id says which type the record is;
     without it the first messages of two .proto files are one type."""
-    user: str = ""
+    key_format: Annotated[str, OneOf(KEY_FORMATS)] = Field(
+        default=TEXT.name,
+        description=f"How Kafka's key is read, where a field or an expression names `$key`. {meanings(KEY_FORMATS)}",
+    )
+    user: UserField = ""
     r"""Field that identifies the user, the unit of privacy; a dotted path reaches into objects (in a name, `\.` is a dot and
-    `\\` a backslash). Required for kind `histogram`."""
+    `\\` a backslash), and `$key` or `$headers.user-id` names what a record has beside its value. A list of fields makes one user of
+    all of them together: `["tenant", "id"]`. A field may be computed: `{ expression = "coalesce(user_id, anonymous_id)" }`.
+    The promise is about what the fields or the expression result in (docs/guarantees/bounding.md). Required for kind
+    `histogram`."""
     key: tuple[KeyPart, ...] = ()
     """Fields to group by; several make a composite key. A part may be computed: `{ name = "path", expression =
     "split_part(url, '?', 1)" }`. Required for kind `histogram`."""
     where: ExpressionText | None = None
     """Kind `histogram`: a condition over a record's fields, in SQL, for example `status = 200`. Records that do not meet it
     are left out: they cost their users nothing, and are counted."""
-    time: str = "kafka"
-    """Field with the event time, or `kafka` for the record's own timestamp."""
+    each: EachSteps = ()
+    """Kind `histogram`: a list in the record, each of whose items becomes a row: `{ of = "items", as = "item" }`. Fields of an
+    item are named `item.sku`, the record's own as without it. A list of up to four steps reaches into arrays in arrays:
+    `[{ of = "orders", as = "order" }, { of = "order.items", as = "item" }]`."""
+    time: TimeField = KAFKA
+    """Field with the event time, or `kafka` for the record's own timestamp. It may be computed: `{ expression =
+    "epoch_ms(created::TIMESTAMP)" }`."""
     time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
     """Unit of the time field; `iso` is ISO 8601 text. Not used with `time = "kafka"`."""
     null_user: Literal["dead-letter", "value"] = "dead-letter"
@@ -70,6 +77,37 @@ class InputSettings(Section):
     """What happens to records whose key is null: counted under the key null, or set aside."""
     max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
     """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
+
+    @property
+    def user_fields(self) -> tuple[str | ComputedField, ...]:
+        """What makes the user, as the decoder wants it; empty where there is none."""
+        parts = self.user if isinstance(self.user, tuple) else (self.user,) if self.user else ()
+        return tuple(map(scalar_of, parts))
+
+    @property
+    def user_text(self) -> str:
+        """The user as messages name it."""
+        return " × ".join(map(said, self.user if isinstance(self.user, tuple) else (self.user,)))
+
+    @property
+    def time_field(self) -> str | ComputedField | None:
+        """The event time, as the decoder wants it; None for the record's own timestamp."""
+        return None if self.time == KAFKA else scalar_of(self.time)
+
+    @property
+    def time_text(self) -> str:
+        """The event time as messages name it."""
+        return said(self.time)
+
+    @property
+    def lists(self) -> tuple[tuple[str | ComputedField, str | None], ...]:
+        """By which lists records are taken apart: (the list, what an item is called), from the outside in."""
+        return tuple((scalar_of(step.of), step.as_) for step in self.each)
+
+    @property
+    def lists_text(self) -> tuple[tuple[str, str], ...]:
+        """The same as messages name it; the second is empty where an item stands for the record."""
+        return tuple((said(step.of), step.as_ or "") for step in self.each)
 
     @property
     def key_names(self) -> tuple[str, ...]:

@@ -88,11 +88,12 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
 
 def of_event_time(settings: Settings) -> Iterator[Finding]:
     """Whether a clock that is a little ahead of another one loses records."""
-    time, ahead = settings.input.time, settings.clock.max_future
-    if time != "kafka" and ahead < ONE_CLOCK:
+    source, ahead = settings.input, settings.clock.max_future
+    if source.time_field is not None and ahead < ONE_CLOCK:
         yield _warning(
-            f'clock.max_future = "{format_duration(ahead)}", input.time = "{time}": an event whose time is more than that beyond '
-            "Kafka's stamp of its record is a dead letter (IN_FUTURE), and the clocks of two hosts differ by more every day",
+            f'clock.max_future = "{format_duration(ahead)}", input.time = "{source.time_text}": an event whose time is more than '
+            "that beyond Kafka's stamp of its record is a dead letter (IN_FUTURE), and the clocks of two hosts differ by more "
+            "every day",
             'use minutes, which cost no privacy; the default is "5m"',
         )
 

@@ -66,7 +66,7 @@ class Settings(Section):
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
-    published_if_set: ClassVar[tuple[str, ...]] = ("input.where", "input.empty_user")
+    published_if_set: ClassVar[tuple[str, ...]] = ("input.where", "input.empty_user", "input.each", "input.key_format")
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
     """What stands in the digest for the default of a field whose default was another one before: what pipelines have that began
@@ -222,7 +222,7 @@ class Settings(Section):
                 del everything[section][field]
         for path in self.published_if_set:
             section, field = path.split(".")
-            if everything[section][field] == self._default_of(section, field):
+            if getattr(getattr(self, section), field) == self._default_of(section, field):
                 del everything[section][field]
         fields = {}
         for path in self.published:

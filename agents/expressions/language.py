@@ -71,15 +71,16 @@ class Expression:
         return _written(tree)
 
 
-def parse(text: str) -> Expression:
-    """Read and check an expression. Raises ConfigurationError, whose last lines show the place."""
+def parse(text: str, *, listed: bool = False) -> Expression:
+    """Read and check an expression. listed: it results in a list of texts. Raises ConfigurationError, whose last lines show the
+    place."""
     try:
-        return _parsed(text)
+        return _parsed(text, listed)
     except RecursionError:
         raise _error(text, None, "the expression is nested too deep; join fewer parts") from None
 
 
-def _parsed(text: str) -> Expression:
+def _parsed(text: str, listed: bool) -> Expression:
     tree = _tree(text)
     source = (_SELECT + text).encode()
     if tree["error"]:
@@ -122,11 +123,18 @@ def _parsed(text: str) -> Expression:
             raise _error(text, node.get("query_location"), problem)
         if node["class"] == "COLUMN_REF":
             fields[tuple(node["column_names"])] = None
-    if selected[0]["class"] == "FUNCTION" and selected[0]["function_name"].lower() in ALWAYS_LISTS:
+    size = size_of(selected[0])
+    if listed and not size.listed:
+        raise _error(
+            text,
+            None,
+            "the expression does not result in a list of texts; write one that does, for example string_split(tags, ',')",
+        )
+    if not listed and selected[0]["class"] == "FUNCTION" and selected[0]["function_name"].lower() in ALWAYS_LISTS:
         raise _error(
             text, None, "the expression results in a list, which is no key and no value; choose an item, such as [1]"
         )
-    grown = size_of(selected[0]).total
+    grown = size.total
     if grown > MAX_BYTES:
         raise _error(
             text,

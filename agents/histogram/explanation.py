@@ -59,7 +59,7 @@ def _late(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
     appended = (
         "" if settings.clock.chosen.live else " Records appended to an archive that is being read count as late, too."
     )
-    stamps = "" if settings.input.time == "kafka" else ", input.time and input.time_unit"
+    stamps = "" if settings.input.time_field is None else ", input.time and input.time_unit"
     yield Finding(
         subject="late",
         level="warning",

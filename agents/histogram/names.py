@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from susurrus.agents.config.input import ComputedKey, InputSettings
+from susurrus.agents.config.fields import ComputedKey
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.expressions.language import parse, quoted
 from susurrus.agents.finding import Finding
@@ -41,6 +42,14 @@ def _expressions(settings: InputSettings, columns: Sequence[ColumnSettings]) -> 
     """Where each one stands, and its text."""
     if settings.where is not None:
         yield "input.where", settings.where
+    for user in settings.user_fields:
+        if isinstance(user, ComputedField):
+            yield "input.user", user.expression
+    for of, _ in settings.lists:
+        if isinstance(of, ComputedField):
+            yield "input.each", of.expression
+    if isinstance(settings.time_field, ComputedField):
+        yield "input.time", settings.time_field.expression
     for part in settings.key:
         if isinstance(part, ComputedKey):
             yield f'input.key "{part.name}"', part.expression

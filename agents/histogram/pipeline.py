@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config import meaning
-from susurrus.agents.config.input import ComputedKey
+from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.expressions.computation import expression_names, paths_of
@@ -170,9 +170,11 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""
         settings = self.settings
         window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
-        yield "user, key", f"{settings.input.user}, {' × '.join(settings.input.key_names)}"
+        yield "user, key", f"{settings.input.user_text}, {' × '.join(settings.input.key_names)}"
         if settings.input.where is not None:
             yield "only where", settings.input.where
+        for of, name in settings.input.lists_text:
+            yield "one row for each", f"item of {of}{name and f', called {name}'}"
         for part in settings.input.key:
             if isinstance(part, ComputedKey):
                 yield "computed", f"{part.name} = {part.expression}"

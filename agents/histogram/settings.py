@@ -8,8 +8,8 @@ from pydantic import Field, PrivateAttr
 
 from susurrus.agents import formats
 from susurrus.agents.config import checks
+from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.idle import Idle, fields
-from susurrus.agents.config.input import ComputedKey
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding
@@ -105,7 +105,7 @@ class HistogramSettings(Settings):
     @property
     def max_future(self) -> int:
         """How far, in ms, an event may lie beyond its stamp; 0 where the stamp is the event time."""
-        return 0 if self.input.time == "kafka" else self.clock.max_future
+        return 0 if self.input.time_field is None else self.clock.max_future
 
     @property
     def layout(self) -> Layout:
@@ -178,10 +178,10 @@ class HistogramSettings(Settings):
     def raw_schema(self) -> RawSchema:
         """How to decode the raw topic's records."""
         return RawSchema(
-            user=self.input.user,
+            user=self.input.user_fields,
             key=tuple(ComputedField(p.expression) if isinstance(p, ComputedKey) else p for p in self.input.key),
             values=self.layout.values,
-            time=None if self.input.time == "kafka" else self.input.time,
+            time=self.input.time_field,
             time_unit=self.input.time_unit,
             null_user=self.input.null_user,
             null_key=self.input.null_key,
@@ -229,7 +229,7 @@ class HistogramSettings(Settings):
     def idle(self) -> Iterator[Idle]:
         """The settings without effect: of the clock, the event time and selection, and sections of strategies that do not run."""
         yield from self.clock.chosen.idle()
-        if self.input.time == "kafka":
+        if self.input.time_field is None:
             yield from fields("input", ["time_unit"], 'input.time = "kafka"', "a field as input.time")
             yield from fields("clock", ["max_future"], 'input.time = "kafka"', "a field as input.time")
         if not self.keys.discover:
@@ -287,6 +287,7 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
             Computation(settings.raw_schema().scalars, settings.input.where)
         except ValueError as problem:
             yield f"input: {problem}"
+    yield from checks.each(settings.input)
     yield from formats.problems(settings.input)
 
 

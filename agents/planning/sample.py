@@ -96,7 +96,7 @@ def read_file(
         schema = replace(schema, time=time, time_unit=time_unit or schema.time_unit)
     decoder = RawDecoder(schema)
     computation = Computation(decoder.scalars, settings.input.where)
-    names = set(decoder.scalars[: 1 + len(schema.key)])
+    names = set(decoder.scalars[: len(schema.user) + len(schema.key)])
     found = _Gathering(settings)
     records = files.chunks(path, computation.paths, names={name for name in computation.paths if name in names})
     for batch in _batches(computation.applied(records)):

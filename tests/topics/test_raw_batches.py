@@ -24,16 +24,18 @@ pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not b
 
 VALUES = (ValueField("v", 100.0, 0.5), ValueField("w", 1000, 1, lower=-3, upper=10))
 SCHEMAS = {
-    "plain": RawSchema(user="u", key=("k",)),
+    "plain": RawSchema(user=("u",), key=("k",)),
     "full": RawSchema(
-        user="who.id", key=("k", "z"), values=VALUES, time="t", time_unit="s", null_user="value", null_key="value"
+        user=("who.id",), key=("k", "z"), values=VALUES, time="t", time_unit="s", null_user="value", null_key="value"
     ),
-    "short": RawSchema(user="u", key=("k", "who.id", "z"), time="t", time_unit="iso", max_key_bytes=40),
-    "nested": RawSchema(user="who.id", key=("who.x",), values=VALUES[:1], time="t", time_unit="ms", null_key="value"),
-    "micro": RawSchema(user="u", key=("u",), values=(ValueField("u", 5, 0.1), *VALUES), time="u", time_unit="us"),
-    "nano": RawSchema(user="ü", key=("a\\.b", "U"), time="t", time_unit="ns", max_key_bytes=5),
-    "empty": RawSchema(user="u", key=("u", "k"), empty_user="value"),
-    "tiny": RawSchema(user="k", key=("z",), values=(ValueField("v", 1e-3, 1e-9),), time="t", time_unit="s"),
+    "short": RawSchema(user=("u",), key=("k", "who.id", "z"), time="t", time_unit="iso", max_key_bytes=40),
+    "nested": RawSchema(
+        user=("who.id",), key=("who.x",), values=VALUES[:1], time="t", time_unit="ms", null_key="value"
+    ),
+    "micro": RawSchema(user=("u",), key=("u",), values=(ValueField("u", 5, 0.1), *VALUES), time="u", time_unit="us"),
+    "nano": RawSchema(user=("ü",), key=("a\\.b", "U"), time="t", time_unit="ns", max_key_bytes=5),
+    "empty": RawSchema(user=("u",), key=("u", "k"), empty_user="value"),
+    "tiny": RawSchema(user=("k",), key=("z",), values=(ValueField("v", 1e-3, 1e-9),), time="t", time_unit="s"),
 }
 
 
@@ -75,7 +77,7 @@ def compare(schema, payloads, *, batches=3):
 
 @pytest.mark.parametrize("empty_user", ["dead-letter", "value"])
 def test_an_empty_user_is_what_it_is_in_python_also_where_it_comes_first_or_alone(empty_user: str) -> None:
-    schema = RawSchema(user="u", key=("k",), empty_user=empty_user)
+    schema = RawSchema(user=("u",), key=("k",), empty_user=empty_user)
     empty, other = b'{"u":"","k":"a"}', b'{"u":"ann","k":"b"}'
     lists = [
         [empty],
@@ -135,7 +137,7 @@ def test_every_odd_scalar_at_every_place(name: str, unit: str) -> None:
 
 def test_names_that_json_writes_with_an_escape() -> None:
     """The scanner leaves all records: a field has such a name, or is missing."""
-    schema = RawSchema(user='u"', key=(r"who.i\\d", "k"), null_key="value")
+    schema = RawSchema(user=('u"',), key=(r"who.i\\d", "k"), null_key="value")
     plain = [payload for payload in every_kind() if payload is not None]
     named = [payload.replace(b'"u"', b'"u\\""').replace(b'"id"', b'"i\\\\d"') for payload in plain]
     records, columns = compare(schema, [*named, *plain])
@@ -184,7 +186,7 @@ def test_a_wrong_row_would_be_found() -> None:
     )
 )
 def test_whatever_bytes(payloads: list[bytes]) -> None:
-    compare(RawSchema(user="u", key=("k",), values=(ValueField("v", 50.0, 0.1),)), payloads, batches=2)
+    compare(RawSchema(user=("u",), key=("k",), values=(ValueField("v", 50.0, 0.1),)), payloads, batches=2)
 
 
 @pytest.mark.parametrize("digits", range(1, 20))
@@ -198,7 +200,7 @@ def test_decimals_are_the_nearest_float(digits: int) -> None:
         for at in [int(draw.integers(1, 19)) % len(t)]
     ]
     payloads = [b'{"u":1,"k":1,"v":%s}' % text.encode() for text in texts]
-    compare(RawSchema(user="u", key=("k",), values=(ValueField("v", 1e3, 2.3e-13),)), payloads)
+    compare(RawSchema(user=("u",), key=("k",), values=(ValueField("v", 1e3, 2.3e-13),)), payloads)
 
 
 @pytest.mark.parametrize("append_time", [False, True])
@@ -259,4 +261,4 @@ def test_a_malformed_batch_is_refused_wherever_it_is_cut_or_changed() -> None:
 
 def test_a_computed_scalar_is_not_for_this_decoder() -> None:
     with pytest.raises(ValueError, match="computed"):
-        RawBatchDecoder(RawSchema(user="u", key=(ComputedField("upper(k)"),)))
+        RawBatchDecoder(RawSchema(user=("u",), key=(ComputedField("upper(k)"),)))

@@ -61,15 +61,16 @@ class ValueField:
 class RawSchema:
     r"""Where user, key, values and time are in a raw event.
 
-    Paths: names joined by dots, `\.` for a dot in a name. key: one path or computed scalar, or several for a composite key.
-    time: path of the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
-    its own; empty_user: the same of the empty text. An absent field is always bad input. max_key_bytes: of a canonical user or key.
+    Paths: as `parse_path` reads them. user, key: one path or computed scalar, or several for a composite one.
+    time: the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
+    its own; empty_user: the same of the empty text; both of any part. An absent field is always bad
+    input. max_key_bytes: of a canonical user or key.
     """
 
-    user: str
+    user: tuple[str | ComputedField, ...]
     key: tuple[str | ComputedField, ...]
     values: tuple[ValueField, ...] = ()
-    time: str | None = None
+    time: str | ComputedField | None = None
     time_unit: TimeUnit = "ms"
     null_user: Literal["dead-letter", "value"] = "dead-letter"
     null_key: Literal["dead-letter", "value"] = "dead-letter"
@@ -79,7 +80,7 @@ class RawSchema:
     @property
     def scalars(self) -> tuple[Path | ComputedField, ...]:
         """What is decoded of a record: its own fields by their paths, and what is computed from fields. Raises ValueError."""
-        scalars = [self.user, *self.key, *(value.path for value in self.values)]
+        scalars = [*self.user, *self.key, *(value.path for value in self.values)]
         if self.time is not None:
             scalars.append(self.time)
         return tuple(parse_path(scalar) if isinstance(scalar, str) else scalar for scalar in scalars)
@@ -90,7 +91,7 @@ class RawColumns:
     """A batch as columns; codes count up in order of first occurrence among the good records, every item is in use.
 
     reason: uint8[n], a Reason, 0 = good. user, key: int32[n], codes into users and keys, -1 for bad records. users:
-    canonical JSON scalars. keys: canonical JSON scalars, or arrays for composite keys. values: int64[n, V], clamped
+    canonical JSON scalars, or arrays for composite users; keys: the same. values: int64[n, V], clamped
     grid units, 0 for bad records. event_time: int64[n] in ms, 0 for bad records; None when time is the Kafka
     timestamp. placements: uint32 of each user, where the decoder knows them (partitioner.py).
     """
@@ -112,8 +113,8 @@ class RawDecoder:
     """Turns the fields of raw events into columns, for one schema. Raises ValueError for a schema that cannot be right."""
 
     def __init__(self, schema: RawSchema) -> None:
-        if not schema.key:
-            raise ValueError("key=() has no field: name at least one")
+        if not schema.user or not schema.key:
+            raise ValueError(f"{'key' if schema.user else 'user'}=() has no field: name at least one")
         self._schema = schema
         self._measures: list[Measure] = [
             partial(measure, grid=value.grid, low=value.lowest, high=value.highest) for value in schema.values
@@ -129,10 +130,11 @@ class RawDecoder:
         """Columns of a batch, from chunks with a column for each of ``scalars``. Never raises for what a record holds."""
         schema, limit, values = self._schema, self._schema.max_key_bytes, len(self._schema.values)
         empty = Reason.OK if schema.empty_user == "value" else Reason.EMPTY_USER
-        user = Categories(Reason.MISSING_USER, nullable=schema.null_user == "value", limit=limit, empty=empty)
+        nobody = schema.null_user == "value"
+        user = [Categories(Reason.MISSING_USER, nullable=nobody, limit=limit, empty=empty) for _ in schema.user]
         nullable = schema.null_key == "value"
         key = [Categories(Reason.MISSING_KEY, nullable=nullable, limit=limit) for _ in schema.key]
-        batch = RecordColumns([[user], key], self._measures)
+        batch = RecordColumns([user, key], self._measures)
         for chunk in chunks:
             batch.add(chunk)
         found = batch.finish()

@@ -22,7 +22,7 @@ LINES = [
     b'{"u":"c","n":1000,"s":200}',  # a null key, and a large value
 ]
 SCHEMA = RawSchema(
-    user="u",
+    user=("u",),
     key=(ComputedField("split_part(url, '?', 1)"),),
     values=(ValueField(ComputedField("n * 2"), bound=100, grid=1, lower=3),),
     null_key="value",
@@ -86,11 +86,11 @@ def test_a_tombstone_and_what_cannot_be_read_are_what_they_are_whatever_the_cond
     assert fates == [list(UNREADABLE.values()) if form == "json" else [Reason.TOMBSTONE]] * 3
 
 
-SCHEMA_OF_TEXTS = RawSchema(user="u", key=("url",))
+SCHEMA_OF_TEXTS = RawSchema(user=("u",), key=("url",))
 
 
 def test_without_expressions_nothing_changes() -> None:
-    schema = RawSchema(user="u", key=("url",), values=(ValueField("n", 10, 1),))
+    schema = RawSchema(user=("u",), key=("url",), values=(ValueField("n", 10, 1),))
     computation = Computation(schema.scalars, None)
     assert computation.paths == RawDecoder(schema).paths
     chunks = list(JsonReader(computation.paths).read(LINES))
@@ -98,14 +98,14 @@ def test_without_expressions_nothing_changes() -> None:
 
 
 def test_a_field_may_be_plain_and_computed_from() -> None:
-    schema = RawSchema(user="u", key=("url", ComputedField("upper(u)")), values=())
+    schema = RawSchema(user=("u",), key=("url", ComputedField("upper(u)")), values=())
     found = decode(schema, "n < 3 AND u IS NOT NULL", LINES)
     assert found.keys == [b'["/x?1","A"]', b'["/x?2","A"]']
 
 
 def test_a_path_through_another_field_is_refused() -> None:
     with pytest.raises(ValueError, match="leads through another field"):
-        Computation(RawSchema(user="u", key=("geo",)).scalars, "geo.country = 'x'")
+        Computation(RawSchema(user=("u",), key=("geo",)).scalars, "geo.country = 'x'")
 
 
 def test_all_may_be_filtered() -> None:

@@ -29,7 +29,7 @@ fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
 struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
 
-RAW = RawDecoder(RawSchema(user="u", key=("k.url",), values=(ValueField("v", 10, 0.25),), time="t"))
+RAW = RawDecoder(RawSchema(user=("u",), key=("k.url",), values=(ValueField("v", 10, 0.25),), time="t"))
 PAGE = {"type": "record", "name": "Page", "fields": [{"name": "url", "type": "string"}]}
 EVENT = {
     "type": "record",
@@ -122,7 +122,7 @@ def decoded(form: Format, payloads: Sequence[bytes | None], decoder: RawDecoder 
 
 def by_label(*key: str) -> tuple[Protobuf, RawDecoder]:
     """Reads the messages below as events of the user `name`."""
-    decoder = RawDecoder(RawSchema(user="name", key=key))
+    decoder = RawDecoder(RawSchema(user=("name",), key=key))
     return Protobuf(decoder.paths, FIELD_OPTIONS), decoder
 
 
@@ -266,7 +266,7 @@ def test_a_missing_package_is_a_configuration_error(monkeypatch, format):
 
 
 def test_what_only_schemas_know_becomes_json():
-    decoder = RawDecoder(RawSchema(user="u", key=("k",)))
+    decoder = RawDecoder(RawSchema(user=("u",), key=("k",)))
     objects = [
         {"u": UUID(int=5), "k": Decimal("2.00")},
         {"u": Decimal("1.50"), "k": Decimal("1E+30")},
@@ -307,7 +307,7 @@ def test_an_empty_user_is_bad_input_in_every_format(avro):
     found = decoded(avro, [framed(event(u="")), GOOD, framed(event(u=" ")), framed(event(u=0))])
     assert reasons(found) == [Reason.EMPTY_USER, Reason.OK, Reason.OK, Reason.OK]
     assert found.users == [b'"ann"', b'" "', b"0"]
-    may = RawDecoder(RawSchema(user="u", key=("k.url",), empty_user="value"))
+    may = RawDecoder(RawSchema(user=("u",), key=("k.url",), empty_user="value"))
     form = Avro(may.paths, RegistrySettings(url="http://localhost:1"))
     form._schemas = avro._schemas
     with contextlib.closing(form):
@@ -317,7 +317,7 @@ def test_an_empty_user_is_bad_input_in_every_format(avro):
 def test_a_user_that_proto3_leaves_out_is_empty():
     """A scalar without presence has its default where nothing was written."""
     event_class = message_class("susurrus_empty.Event", {"u": TEXT, "k": TEXT})
-    decoder = RawDecoder(RawSchema(user="u", key=("k",)))
+    decoder = RawDecoder(RawSchema(user=("u",), key=("k",)))
     objects = [message_fields(event_class(**fields)) for fields in ({"k": "a"}, {"u": "ann"}, {"u": "", "k": "a"})]
     found = decoder.decode([chunk_of_objects(objects, decoder.paths)])
     assert reasons(found) == [Reason.EMPTY_USER, Reason.OK, Reason.EMPTY_USER]

@@ -28,7 +28,7 @@ NAMES = ("FileDescriptorSet", "FieldDescriptorProto", "DescriptorProto.ReservedR
 
 
 def reasons(message: str, user: str, payloads: Sequence[bytes]) -> list[Reason]:
-    decoder = RawDecoder(RawSchema(user=user, key=(user,)))
+    decoder = RawDecoder(RawSchema(user=(user,), key=(user,)))
     form = Protobuf(decoder.paths, f"{MODULE}:{message}")
     return [Reason(reason) for reason in decoder.decode(form.read(payloads, lambda row: True)).reason]
 

@@ -22,7 +22,7 @@ pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
 schema_registry_module = pytest.importorskip("confluent_kafka.schema_registry")
 
 CLASS = "google.protobuf.descriptor_pb2:FieldDescriptorProto"
-RAW = RawDecoder(RawSchema(user="name", key=("name",)))
+RAW = RawDecoder(RawSchema(user=("name",), key=("name",)))
 OWN, TEXT, MOVED, NESTED, OTHER, TWIN, AVRO, BROKEN, UNKNOWN = range(1, 10)
 GOOGLE = 'syntax = "proto2"; package google.protobuf; '
 TEXTS = {
@@ -125,7 +125,7 @@ def test_two_first_messages_of_two_files_are_told_apart(form: Protobuf) -> None:
     """Without a registry they cannot be: 'SKU' would be a user."""
     payloads = [record(TEXT, 0), record(OTHER, 0, name="SKU"), record(TEXT, 0, name="bob")]
     assert read(form, payloads).users == [b'"ann"', b'"bob"']
-    nobody = RawDecoder(RawSchema(user="file", key=("file",)))
+    nobody = RawDecoder(RawSchema(user=("file",), key=("file",)))
     alone = Protobuf(nobody.paths, "google.protobuf.descriptor_pb2:FileDescriptorSet")
     both = nobody.decode(alone.read([record(1, 0), record(2, 0)], lambda row: False)).reason.tolist()
     assert both == [Reason.UNDECODABLE] * 2  # taken to be of the class, and then not like it
@@ -217,7 +217,7 @@ def test_confluents_own_serializer_and_a_real_registry(schema_registry: str) -> 
             avro = client.register_schema("avro", Schema('"string"', "AVRO"))
             payloads.append(b"\0" + avro.to_bytes(4, "big") + b"\0" + classes["View"](user="x").SerializeToString())
         setting = RegistrySettings(url=schema_registry)
-        decoder = RawDecoder(RawSchema(user="user", key=("user",)))
+        decoder = RawDecoder(RawSchema(user=("user",), key=("user",)))
         ok, other = Reason.OK, Reason.OTHER_TYPE
         for name, wanted in (("View", [ok, other, other, ok, other]), ("View.Inner", [other, other, ok, other, other])):
             with contextlib.closing(Protobuf(decoder.paths, f"shop_view_pb2:{name}", setting)) as form:

@@ -17,7 +17,7 @@ from tests.web_server import Request, answering
 fastavro = pytest.importorskip("fastavro")
 pytest.importorskip("authlib")
 
-RAW = RawDecoder(RawSchema(user="u", key=("u",)))
+RAW = RawDecoder(RawSchema(user=("u",), key=("u",)))
 EVENT = {"type": "record", "name": "Event", "fields": [{"name": "u", "type": "string"}]}
 GOOD, ODD = 1, 7
 

@@ -16,11 +16,11 @@ from susurrus.topics.records.raw import RawDecoder, RawSchema, Reason, ValueFiel
 from susurrus.topics.records.refusal import MAX_DEPTH
 from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
-SIMPLE = RawDecoder(RawSchema(user="u", key=("k",)))
-ANY_TEXT = RawDecoder(RawSchema(user="u", key=("k",), empty_user="value"))
+SIMPLE = RawDecoder(RawSchema(user=("u",), key=("k",)))
+ANY_TEXT = RawDecoder(RawSchema(user=("u",), key=("k",), empty_user="value"))
 FULL = RawDecoder(
     RawSchema(
-        user="who.id",
+        user=("who.id",),
         key=("k", "z"),
         values=(ValueField("v", 10.0, 0.5), ValueField("w", 1000, 1)),
         time="t",
@@ -233,12 +233,12 @@ class TestCanonical:
         assert columns.user.tolist() == [0, 1, 2, 1, 3]
 
     def test_an_empty_user_goes_before_what_else_is_wrong_with_the_record(self):
-        tight = RawDecoder(RawSchema(user="u", key=("k",), max_key_bytes=1))
+        tight = RawDecoder(RawSchema(user=("u",), key=("k",), max_key_bytes=1))
         assert one(b'{"u":"","k":null}')[0] is one(b'{"u":"","k":"longer"}', tight)[0] is Reason.EMPTY_USER
         assert one(b'{"u":"","k":1', tight)[0] is Reason.NOT_JSON
 
     def test_composite_keys_do_not_run_together(self):
-        decoder = RawDecoder(RawSchema(user="u", key=("a", "b")))
+        decoder = RawDecoder(RawSchema(user=("u",), key=("a", "b")))
         pairs = [("a,b", "c"), ("a", "b,c"), ('a","b', "c"), ("a", 'b","c'), ("", "abc"), ("abc", "")]
         columns = from_json(decoder, [json.dumps({"u": 1, "a": a, "b": b}).encode() for a, b in pairs])
         assert [tuple(json.loads(key)) for key in columns.keys] == pairs
@@ -251,11 +251,11 @@ class TestCanonical:
         assert one(b'\r\n {\n  "u" : "ann",\n  "k":\t"/"\n}\n') == one(GOOD)
 
     def test_names_with_dots_and_strange_names_are_reachable(self):
-        decoder = RawDecoder(RawSchema(user=r"a\.b.c", key=("übel", "class")))
+        decoder = RawDecoder(RawSchema(user=(r"a\.b.c",), key=("übel", "class")))
         assert one('{"a.b":{"c":1},"übel":2,"class":3}'.encode(), decoder)[1:3] == (b"1", b"[2,3]")
 
     def test_one_field_may_be_user_and_key(self):
-        assert one(b'{"u":1}', RawDecoder(RawSchema(user="u", key=("u",))))[1:3] == (b"1", b"1")
+        assert one(b'{"u":1}', RawDecoder(RawSchema(user=("u",), key=("u",))))[1:3] == (b"1", b"1")
 
 
 class TestNumbers:
@@ -314,7 +314,7 @@ class TestNumbers:
         ],
     )
     def test_times(self, unit, stamp, milliseconds):
-        decoder = RawDecoder(RawSchema(user="u", key=("k",), time="t", time_unit=unit))
+        decoder = RawDecoder(RawSchema(user=("u",), key=("k",), time="t", time_unit=unit))
         payload = json.dumps({"u": 1, "k": 1, "t": stamp}).encode()
         assert one(payload, decoder)[4] == milliseconds
         other = b'{"u":1,"k":1,"t":"x"}'  # a batch with several types goes value by value
@@ -326,12 +326,12 @@ class TestNumbers:
          "2023-11-14T23:59:60Z", "2023-W46-2T00:00:00Z", "٢023-11-14T22:13:20Z", "0001-01-01T00:00:00+01:00", "now", 5],
     )  # fmt: skip
     def test_what_is_no_instant(self, stamp):
-        decoder = RawDecoder(RawSchema(user="u", key=("k",), time="t", time_unit="iso"))
+        decoder = RawDecoder(RawSchema(user=("u",), key=("k",), time="t", time_unit="iso"))
         assert one(json.dumps({"u": 1, "k": 1, "t": stamp}).encode(), decoder)[0] is Reason.BAD_TIME
 
     @given(st.integers(-(2**53), 2**53), st.sampled_from(["s", "ms", "us", "ns"]))
     def test_an_integer_and_the_same_number_as_float_are_one_time(self, stamp, unit):
-        decoder = RawDecoder(RawSchema(user="u", key=("k",), time="t", time_unit=unit))
+        decoder = RawDecoder(RawSchema(user=("u",), key=("k",), time="t", time_unit=unit))
         found = [one(b'{"u":1,"k":1,"t":%b}' % t, decoder) for t in (b"%d" % stamp, b"%d.0" % stamp)]
         assert found[0] == found[1]
 
@@ -380,16 +380,16 @@ class TestSchema:
     @pytest.mark.parametrize(
         "schema",
         [
-            RawSchema(user="", key=("k",)),
-            RawSchema(user="u", key=()),
-            RawSchema(user="u..x", key=("k",)),
-            RawSchema(user="u", key=("u.x",)),
-            RawSchema(user="u.x.y", key=("u.x",)),
-            RawSchema(user="u", key=("k",), values=(ValueField("v", 1, 2),)),
-            RawSchema(user="u", key=("k",), values=(ValueField("v", 1, 0),)),
-            RawSchema(user="u", key=("k",), values=(ValueField("v", math.inf, 1),)),
-            RawSchema(user="u", key=("k",), values=(ValueField("v", math.nan, 1),)),
-            RawSchema(user="u", key=("k",), values=(ValueField("v", 2.0**53, 1),)),
+            RawSchema(user=("",), key=("k",)),
+            RawSchema(user=("u",), key=()),
+            RawSchema(user=("u..x",), key=("k",)),
+            RawSchema(user=("u",), key=("u.x",)),
+            RawSchema(user=("u.x.y",), key=("u.x",)),
+            RawSchema(user=("u",), key=("k",), values=(ValueField("v", 1, 2),)),
+            RawSchema(user=("u",), key=("k",), values=(ValueField("v", 1, 0),)),
+            RawSchema(user=("u",), key=("k",), values=(ValueField("v", math.inf, 1),)),
+            RawSchema(user=("u",), key=("k",), values=(ValueField("v", math.nan, 1),)),
+            RawSchema(user=("u",), key=("k",), values=(ValueField("v", 2.0**53, 1),)),
         ],
         ids=repr,
     )
@@ -403,7 +403,9 @@ SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-(2**64), 2**65), st.floats(allow_nan=False), st.text(max_size=5), st.just([])
 )
 RECORDS = st.fixed_dictionaries({}, optional=dict.fromkeys("ukvt", SCALARS))
-CHECKED = RawDecoder(RawSchema(user="u", key=("k",), values=(ValueField("v", 100, 0.25),), time="t", max_key_bytes=8))
+CHECKED = RawDecoder(
+    RawSchema(user=("u",), key=("k",), values=(ValueField("v", 100, 0.25),), time="t", max_key_bytes=8)
+)
 
 
 def expected_scalar(record, name, missing):
@@ -555,7 +557,7 @@ class TestObjects:
         ]  # fmt: skip
 
     def test_logical_timestamps_are_times_in_any_unit(self):
-        decoder = RawDecoder(RawSchema(user="u", key=("k",), time="t", time_unit="us"))
+        decoder = RawDecoder(RawSchema(user=("u",), key=("k",), time="t", time_unit="us"))
         records = [
             {"u": 1, "k": 1, "t": datetime(2023, 11, 14, 22, 13, 20, 123_456, UTC)},
             {"u": 1, "k": 1, "t": datetime(2023, 1, 1)},

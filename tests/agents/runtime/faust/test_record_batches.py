@@ -169,7 +169,7 @@ def test_offsets_are_places_in_the_batch_whatever_records_say(codec: int) -> Non
     if codec:
         data[61:] = lz4_encode(bytes(data[61:]))
         data[8:12], data[22] = struct.pack(">i", len(data) - 12), LZ4
-    schema = RawSchema(user="u", key=("k",))
+    schema = RawSchema(user=("u",), key=("k",))
     found = []
     for whole in [True, False] if compiled is not None else [False]:
         decoder = RawDecoder(schema)
@@ -195,7 +195,7 @@ def test_offsets_are_places_in_the_batch_whatever_records_say(codec: int) -> Non
 
 
 def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() -> None:
-    schema = RawSchema(user="u", key=("k",))
+    schema = RawSchema(user=("u",), key=("k",))
     decoder = RawDecoder(schema)
     intake = Intake(
         Json(decoder.paths, None),
