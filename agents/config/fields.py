@@ -6,10 +6,11 @@ A path is written as topics/records/fields.py reads it: `geo.country`, `$key`, `
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from susurrus.agents.expressions.section import ExpressionText, ListText
 from susurrus.agents.types.section import Name, Section
+from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.raw import ComputedField
 
 MOST_PARTS: Final = 8
@@ -39,6 +40,17 @@ class ComputedList(Section):
 
     expression: ListText
     """One SQL expression whose result is a list of texts, for example `string_split(tags, ',')`: docs/expressions.md."""
+
+
+def _of_value(text: str) -> str:
+    if text.startswith("$"):
+        raise ValueError("write a field of the value")
+    parse_path(text)
+    return text
+
+
+FieldName = Annotated[str, AfterValidator(_of_value)]
+"""A field of the value, by its path."""
 
 
 def _tag(value: Any) -> str:

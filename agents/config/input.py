@@ -7,6 +7,7 @@ from pydantic import Field
 from susurrus.agents.config.fields import (
     ComputedKey,
     EachSteps,
+    FieldName,
     KeyPart,
     TimeField,
     UserField,
@@ -15,6 +16,8 @@ from susurrus.agents.config.fields import (
 )
 from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats import FORMATS
+from susurrus.agents.formats.envelopes import ENVELOPES
+from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
 from susurrus.agents.formats.protobuf import MessageClass
@@ -43,6 +46,15 @@ class InputSettings(Section):
     registry: RegistrySettings | None = None
     """`avro`: where schemas are found. `protobuf`, optional: where the schema of a record's id says which type the record is;
     without it the first messages of two .proto files are one type."""
+    envelope: Annotated[str, OneOf(ENVELOPES)] = Field(
+        default=Bare.name,
+        description="What stands around each value. Fields are those of the value inside, and `$envelope.x` is what is around "
+        f"it. {meanings(ENVELOPES)}",
+    )
+    decimals: dict[FieldName, Annotated[int, Field(ge=0, le=100)]] = Field(default_factory=dict)
+    """Decimals that the producer writes as base64 (JSON) or bytes of their digits, as Kafka Connect and Debezium do without a
+    schema in the record: the digits behind the point, by field, for example `{ amount = 2 }`. Fields in an envelope are those of
+    the value inside. A number stays as it is."""
     key_format: Annotated[str, OneOf(KEY_FORMATS)] = Field(
         default=TEXT.name,
         description=f"How Kafka's key is read, where a field or an expression names `$key`. {meanings(KEY_FORMATS)}",

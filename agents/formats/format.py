@@ -51,8 +51,8 @@ class Format(ABC):
 
     paths: below the value, and below `$envelope` (fields.ENVELOPE) those that ``around`` names; nothing else that is beside the
     value. The empty path is the value itself, and is the only one of the value then. A list or an object at a path is found as
-    Python has it. setting: the value of the format's own field of `[input]`, None where it has none. Raises ConfigurationError where a
-    package or a class is missing, or a property is refused.
+    Python has it. setting: the value of the format's own field of `[input]`, None where it has none. Raises ConfigurationError
+    where a package or a class is missing, or a property is refused.
     """
 
     name: ClassVar[str]
@@ -72,6 +72,8 @@ class Format(ABC):
         self.paths = paths
         self.patience = 0
         """How long after a record was written its schema may become known, in ms."""
+        self.first: Sequence[Path] = ()
+        """Of the paths, those of the condition: a payload of which only these can be read is pending, not refused."""
         self.reads_headers = False
         """Whether ``read`` needs the records' headers."""
         self.waits: Finding | None = None
@@ -86,6 +88,10 @@ class Format(ABC):
         overdue: asked with rows of the batch. headers: of each record, where ``reads_headers``. ``waits`` is valid once the last
         chunk has been taken.
         """
+
+    def ask_first(self, paths: Sequence[Path]) -> None:
+        """Say which paths are the condition's, before anything is read."""
+        self.first = paths
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
         """Which fields no record can have, a failure each; nothing where only the records can tell."""

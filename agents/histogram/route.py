@@ -20,8 +20,7 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding, waits
-from susurrus.agents.formats import decoder_of
-from susurrus.agents.formats.json import Json
+from susurrus.agents.formats import decoder_of, is_plain_json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Placed
 from susurrus.agents.histogram.growth import TopicGrowth
@@ -76,7 +75,7 @@ def whole_decoder(settings: HistogramSettings) -> RawBatchDecoder | None:
     """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered."""
     schema = settings.raw_schema()
     computed = settings.input.where is not None or any(isinstance(scalar, ComputedField) for scalar in schema.scalars)
-    if compiled is None or settings.input.format != Json.name or computed:
+    if compiled is None or not is_plain_json(settings.input) or computed:
         return None
     return RawBatchDecoder(schema)
 

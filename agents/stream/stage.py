@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats import decoder_of
-from susurrus.agents.formats.json import Json
+from susurrus.agents.formats import decoder_of, is_plain_json
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
@@ -51,7 +50,7 @@ _QUIET_SECONDS = 1.0
 
 def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatchDecoder | None:
     """The compiled decoder, where it is there and records are JSON objects."""
-    return None if compiled is None or settings.input.format != Json.name else ValuesBatchDecoder(schema)
+    return None if compiled is None or not is_plain_json(settings.input) else ValuesBatchDecoder(schema)
 
 
 class StreamStage(Stage):

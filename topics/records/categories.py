@@ -63,7 +63,9 @@ class Categories:
             return codes[int(scalar) if scalar.is_integer() else scalar]
         if scalar is None and self._nullable:
             return codes[None]
-        return -self._missing if scalar is None or scalar is UNSET else -Reason.WRONG_TYPE
+        if scalar is None or scalar is UNSET:
+            return -self._missing
+        return -Reason.NOT_A_SCALAR if kind is list or kind is dict else -Reason.WRONG_TYPE
 
     def finish(self) -> tuple[list[bytes], Int32s]:
         """Canonical bytes by code, and an int32 for each of the Reason why a code is not to be used (0: it is)."""

@@ -85,7 +85,9 @@ def _value_reason(value: Any) -> Reason:
         return Reason.OK if -(2**63) <= value < 2**64 else Reason.INTEGER_TOO_LARGE
     if kind is float:
         return Reason.OK if np.isfinite(value) else Reason.NOT_FINITE
-    return Reason.MISSING_VALUE if value is None or value is UNSET else Reason.WRONG_TYPE
+    if value is None or value is UNSET:
+        return Reason.MISSING_VALUE
+    return Reason.NOT_A_SCALAR if kind is list or kind is dict else Reason.WRONG_TYPE
 
 
 def event_times(column: Sequence[Any], unit: TimeUnit) -> tuple[Int64s, Reasons]:

@@ -40,8 +40,9 @@ class Reason(IntEnum):
     TOO_DEEP = 5, "the value is nested too deep", "let the producer write flatter records"  # deeper than MAX_DEPTH
     WRONG_TYPE = (
         6,
-        "the value is no object, or a field has the wrong type",
-        "compare a record with input.user, input.key, input.time and the columns' fields: numbers are not written as texts",
+        "the value is no object, or a field has the wrong type, as a text has where a number is wanted",
+        "compare a record with input.user, input.key, input.time and the columns' fields; an expression reads a text as a number: "
+        "TRY_CAST(amount AS DOUBLE)",
     )
     MISSING_USER = (  # null only where null_user = "dead-letter"
         7,
@@ -94,6 +95,47 @@ class Reason(IntEnum):
         26,
         "the user or key is a number of 2^53 or more with a fraction or an exponent, whose last digits may be lost",
         "let the producer write such identifiers as integers or texts",
+    )
+    # Set by what stands before a format or behind it, and by what a format saw instead of its own:
+    COMPRESSED = (
+        38,
+        "the value is compressed by gzip or zstd",
+        'set input.compression = "auto"',
+    )
+    NOT_DECOMPRESSED = (
+        39,
+        "the value cannot be decompressed, has more bytes behind it, or is too long when it is",
+        "correct input.compression, find the producer of damaged values, or raise input.max_value_bytes",
+    )
+    UTF16 = (
+        40,
+        "the value is text in UTF-16",
+        'set input.encoding = "utf-16", or let the producer encode its texts in UTF-8',
+    )
+    MESSAGE_PACK = (
+        41,
+        "the value is MessagePack",
+        'set input.format = "msgpack"',
+    )
+    OTHER_FIELDS = (  # never which ones
+        42,
+        "a line has more or fewer fields than input.columns, a quote that does not end, or the text does not match input.pattern",
+        "correct input.columns, input.delimiter and input.quote, or input.pattern: it has to match the whole text",
+    )
+    SEVERAL_LINES = (
+        43,
+        "the value has several lines, and each would be a record",
+        'take them apart: input.each = { of = "$value" }',
+    )
+    NO_ENVELOPE = (
+        44,
+        "the value is not in the envelope of input.envelope, or there is no row in it, as in a delete without the row as it was",
+        "correct input.envelope, leave deletes out by input.where, or let the database log whole rows (REPLICA IDENTITY FULL)",
+    )
+    NOT_A_SCALAR = (
+        45,
+        "a list or an object stands where a text, a number or a truth value is wanted",
+        "name a field inside it, take the list apart by input.each, or compute a scalar of it by an expression",
     )
     # Set by route:
     BEFORE_FIRST_WINDOW = (
