@@ -66,7 +66,10 @@ class Settings(Section):
     """
     not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
-    published_if_set: ClassVar[tuple[str, ...]] = ("input.where", "input.empty_user", "input.each", "input.key_format")
+    published_if_set: ClassVar[tuple[str, ...]] = (
+        *("input.where", "input.empty_user", "input.each", "input.key_format"),
+        *("input.envelope", "input.decimals"),
+    )
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
     """What stands in the digest for the default of a field whose default was another one before: what pipelines have that began
@@ -239,7 +242,8 @@ class Settings(Section):
         return fields
 
     def _default_of(self, section: str, field: str) -> Any:
-        return type(getattr(self, section)).model_fields[field].default
+        of = type(getattr(self, section)).model_fields[field]
+        return of.get_default(call_default_factory=True, validated_data={})
 
     @property
     def _types_by_registry(self) -> bool:

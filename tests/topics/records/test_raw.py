@@ -95,8 +95,8 @@ class TestReasons:
             (b"null", Reason.WRONG_TYPE),
             (b'"u"', Reason.WRONG_TYPE),
             (b'[{"u":1,"k":1}]', Reason.WRONG_TYPE),
-            (b'{"u":{},"k":1}', Reason.WRONG_TYPE),
-            (b'{"u":1,"k":[1]}', Reason.WRONG_TYPE),
+            (b'{"u":{},"k":1}', Reason.NOT_A_SCALAR),
+            (b'{"u":1,"k":[1]}', Reason.NOT_A_SCALAR),
             (b"{}", Reason.MISSING_USER),
             (b'{"k":1}', Reason.MISSING_USER),
             (b'{"u":null,"k":1}', Reason.MISSING_USER),
@@ -142,7 +142,7 @@ class TestReasons:
             ({"w": None}, Reason.MISSING_VALUE),
             ({"v": "1"}, Reason.WRONG_TYPE),
             ({"v": True}, Reason.WRONG_TYPE),
-            ({"v": {}}, Reason.WRONG_TYPE),
+            ({"v": {}}, Reason.NOT_A_SCALAR),
             ({"v": 2**64}, Reason.INTEGER_TOO_LARGE),
             ({"v": -(10**400)}, Reason.INTEGER_TOO_LARGE),
             ({"v": math.inf}, Reason.NOT_FINITE),
@@ -165,7 +165,7 @@ class TestReasons:
 
     def test_the_first_reason_in_the_order_user_key_value_time_stands(self):
         assert one(full(who={}, k=[], v="x", t="x"), FULL)[0] is Reason.MISSING_USER
-        assert one(full(k=[], v=None, t="x"), FULL)[0] is Reason.WRONG_TYPE
+        assert one(full(k=[], v=None, t="x"), FULL)[0] is Reason.NOT_A_SCALAR
         assert one(full(v=None, t="x"), FULL)[0] is Reason.MISSING_VALUE
 
     def test_a_count_needs_no_value(self):
@@ -428,7 +428,7 @@ def expected_scalar(record, name, missing):
         return "number"
     if x == "" and name == "u":
         return Reason.EMPTY_USER
-    return x if isinstance(x, str) else Reason.WRONG_TYPE
+    return x if isinstance(x, str) else Reason.NOT_A_SCALAR
 
 
 def expected(record):
@@ -443,7 +443,7 @@ def expected(record):
     if value is None:
         return Reason.MISSING_VALUE
     if isinstance(value, (bool, str, list)):
-        return Reason.WRONG_TYPE
+        return Reason.NOT_A_SCALAR if isinstance(value, list) else Reason.WRONG_TYPE
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return Reason.INTEGER_TOO_LARGE
     if time is None:

@@ -89,7 +89,7 @@ def test_numbers_are_clamped_up_to_the_largest_float_and_integers_of_any_length(
         (record(v=None), Reason.MISSING_VALUE),
         (record(v=True), Reason.WRONG_TYPE),
         (record(id=None), Reason.MISSING_KEY),
-        (record(id=[1]), Reason.WRONG_TYPE),
+        (record(id=[1]), Reason.NOT_A_SCALAR),
         (record(id="x" * 5000), Reason.TOO_LARGE),
         (record(t="noon"), Reason.BAD_TIME),
         (b'{"v":NaN,"id":1,"t":1}', Reason.NOT_FINITE),
