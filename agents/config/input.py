@@ -1,8 +1,9 @@
 """The section `[input]`: the raw topic, its format, and where things are in its records."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from susurrus.agents.config.fields import (
     ComputedKey,
@@ -18,12 +19,14 @@ from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
+from susurrus.agents.formats.framing import FRAMINGS
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
-from susurrus.agents.formats.protobuf import MessageClass
+from susurrus.agents.formats.protobuf import MessageType
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Section, TopicName
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.raw import ComputedField
 
 KAFKA: str = "kafka"
@@ -40,12 +43,24 @@ class InputSettings(Section):
         description=f"How records are written. {meanings(FORMATS)} With kind `local`: how reports are written that "
         "Susurrus' own clients did not pack.",
     )
-    message: MessageClass | None = None
-    """`protobuf`: the class that protoc generated, as `package.module:Message` or `package.module:Outer.Message`, on
-    PYTHONPATH. Fields are resolved by it. A record whose message indexes lead to another message is bad input."""
+    framing: Annotated[str, OneOf(FRAMINGS)] | None = Field(
+        default=None,
+        description=f"How records name their schema. {meanings(FRAMINGS)} By default, "
+        + ", ".join(f"`{form.framings[0]}` for `{name}`" for name, form in FORMATS.items() if form.framings)
+        + ". Keys have the same in their own headers.",
+    )
+    schema_file: str | None = None
+    """A file with a schema, relative to the pipeline's file. `avro`: the reader's schema as JSON, for defaults and aliases; with
+    the framings `single-object` and `none`, the records' own. `protobuf`: descriptors of `input.message`, as `protoc
+    --include_imports --descriptor_set_out` writes them. Its content is part of what may not change."""
+    message: MessageType | None = None
+    """`protobuf`: the type of records. Either the class that protoc generated, as `package.module:Message` or
+    `package.module:Outer.Message`, on PYTHONPATH; or the full name of a message, as `package.Message`, whose fields the registry or
+    `schema_file` tells. A record of another type is bad input, unless `where` leaves it out by `$envelope.message`."""
     registry: RegistrySettings | None = None
-    """`avro`: where schemas are found. `protobuf`, optional: where the schema of a record's id says which type the record is;
-    without it the first messages of two .proto files are one type."""
+    """`avro`: where schemas are found. `protobuf`, optional with a class or file: where the schema of a record's id says which type
+    the record is; without it the first messages of two .proto files are one type. With the framings of Apicurio: its own interface,
+    `https://host/apis/registry/v2` or `/v3`."""
     envelope: Annotated[str, OneOf(ENVELOPES)] = Field(
         default=Bare.name,
         description="What stands around each value. Fields are those of the value inside, and `$envelope.x` is what is around "
@@ -89,6 +104,24 @@ class InputSettings(Section):
     """What happens to records whose key is null: counted under the key null, or set aside."""
     max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
     """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
+
+    _schema_text: bytes | None = PrivateAttr(default=None)
+
+    @property
+    def schema_text(self) -> bytes | None:
+        """What is in ``schema_file``, once it was read."""
+        return self._schema_text
+
+    def read_files(self, directory: Path) -> None:
+        """Read the schema. Raises ConfigurationError where it cannot be read."""
+        if self.schema_file is not None:
+            try:
+                self._schema_text = (directory / self.schema_file).read_bytes()
+            except OSError:
+                raise ConfigurationError(
+                    f'input.schema_file = "{self.schema_file}": cannot be read',
+                    "give a file, relative to the pipeline's file",
+                ) from None
 
     @property
     def user_fields(self) -> tuple[str | ComputedField, ...]:

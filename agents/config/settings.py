@@ -68,7 +68,7 @@ class Settings(Section):
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
     published_if_set: ClassVar[tuple[str, ...]] = (
         *("input.where", "input.empty_user", "input.each", "input.key_format"),
-        *("input.envelope", "input.decimals"),
+        *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
     )
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
@@ -227,6 +227,8 @@ class Settings(Section):
             section, field = path.split(".")
             if getattr(getattr(self, section), field) == self._default_of(section, field):
                 del everything[section][field]
+        if (text := self.input.schema_text) is not None:
+            everything["input"]["schema_file"] = hashlib.blake2b(text, digest_size=16).hexdigest()  # not its name
         fields = {}
         for path in self.published:
             value: Any = everything
@@ -282,6 +284,7 @@ class Settings(Section):
     def read_files(self, directory: Path) -> None:
         """Read what a section keeps in another file. File names are relative to ``directory``. Raises ConfigurationError."""
         self._directory = directory
+        self.input.read_files(directory)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

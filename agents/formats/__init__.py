@@ -11,6 +11,7 @@ from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.envelopes.unwrapped import Unwrapped, inner_paths
 from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.framing import Unframed
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.topics.records.fields import Path, parse_path
@@ -27,6 +28,10 @@ class InputSection(Protocol):
         """A name in ``FORMATS``."""
 
     @property
+    def schema_text(self) -> bytes | None:
+        """What is in ``schema_file``, once it was read."""
+
+    @property
     def envelope(self) -> str:
         """A name in ``ENVELOPES``."""
 
@@ -35,34 +40,41 @@ class InputSection(Protocol):
         """The scales of decimals that are written as bytes or base64, by their fields."""
 
 
-def decoder_of(source: InputSection, paths: Sequence[Path]) -> Format:
-    """Reads the fields at ``paths`` of the raw topic. Raises ConfigurationError where a package, class or property is missing."""
-    if source.envelope == Bare.name and not source.decimals:
-        return _bare(source, paths)
+def decoder_of(source: InputSection, paths: Sequence[Path], part: str = "value") -> Format:
+    """Reads the fields at ``paths`` of a part of records, "value" or "key"; only values have envelopes.
+
+    Raises ConfigurationError where a package, class or property is missing.
+    """
+    if part != "value" or (source.envelope == Bare.name and not source.decimals):
+        return _bare(source, paths, part)
     envelope = ENVELOPES[source.envelope]()
-    form = _bare(source, inner_paths(paths, FORMATS[source.format].around))
+    form = _bare(source, inner_paths(paths, FORMATS[source.format].around), part)
     return Unwrapped(paths, form, envelope, {parse_path(field): scale for field, scale in source.decimals.items()})
 
 
 def is_plain_json(source: InputSection) -> bool:
     """Whether payloads are JSON objects as they come, which the compiled path reads."""
-    return source.format == Json.name and source.envelope == Bare.name and not source.decimals
+    return (
+        source.format == Json.name and source.framing in (None, Unframed.name)
+        and source.envelope == Bare.name and not source.decimals
+    )  # fmt: skip
 
 
-def _bare(source: InputSection, paths: Sequence[Path]) -> Format:
+def _bare(source: InputSection, paths: Sequence[Path], part: str) -> Format:
     form = FORMATS[source.format]
-    options = {name: getattr(source, name) for name in form.options}
-    return form(paths, None if form.setting is None else getattr(source, form.setting), **options)
+    options = {name: source.schema_text if name == "schema_file" else getattr(source, name) for name in form.options}
+    made = form(paths, None if form.setting is None else getattr(source, form.setting), **options)
+    made.part = part
+    return made
 
 
 def problems(source: InputSection) -> Iterator[str]:
     """What is wrong with the formats' own settings, one line each."""
     chosen = FORMATS[source.format]
-    for form in FORMATS.values():
-        if form.setting is None:
-            continue
-        given, wanted = getattr(source, form.setting) is not None, form is chosen
-        if given and not wanted and form.setting not in chosen.options:
-            yield f'input.{form.setting}: has no meaning for input.format = "{source.format}"; leave it out'
-        elif wanted and not given:
-            yield f'input.{form.setting}: is missing; input.format = "{form.name}" needs it, for example {form.example}'
+    of_formats = {name for form in FORMATS.values() for name in (form.setting, *form.options) if name is not None}
+    for name in sorted(of_formats - {chosen.setting, *chosen.options}):
+        if getattr(source, name) is not None:
+            yield f'input.{name}: has no meaning for input.format = "{source.format}"; leave it out'
+    if chosen.setting is not None and getattr(source, chosen.setting) is None and chosen.needs_setting(source):
+        yield f'input.{chosen.setting}: is missing; input.format = "{chosen.name}" needs it, for example {chosen.example}'
+    yield from chosen.problems(source)

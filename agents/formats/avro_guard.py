@@ -21,6 +21,7 @@ LONGEST_DECIMAL: Final = 1_000
 """The most bytes of a decimal. Any number of sense has fewer than a hundred."""
 
 _LEAST: Final = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
+PRIMITIVES: Final = frozenset(_LEAST)
 Reader = Callable[..., Any]
 
 
@@ -155,13 +156,19 @@ class _Walk:
         self._at += size
 
     def _number(self) -> int:
-        word = shift = 0
-        while True:
-            if self._at >= len(self._data) or shift > 63:
-                raise ValueError("a number runs over the end")
-            byte = self._data[self._at]
-            self._at += 1
-            word |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return int((word >> 1) ^ -(word & 1))
-            shift += 7
+        number, self._at = long_at(self._data, self._at)
+        return number
+
+
+def long_at(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and where it ends. Raises ValueError where there is none."""
+    word = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError("a number runs over the end")
+        byte = data[at]
+        at += 1
+        word |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return int((word >> 1) ^ -(word & 1)), at
+        shift += 7

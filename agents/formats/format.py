@@ -15,6 +15,7 @@ from susurrus.agents.finding import Finding, waits
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import CHUNK, Chunk, Enveloped, chunk_of_objects
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.seen import seen
 
 Headers = Sequence[tuple[str, bytes | None]]
 """Of one record, in their order."""
@@ -65,6 +66,8 @@ class Format(ABC):
     """A value of that field."""
     around: ClassVar[tuple[str, ...]] = ()
     """What this format itself says around a value, as names below `$envelope`: the name of a record's schema, for example."""
+    framings: ClassVar[tuple[str, ...]] = ()
+    """The names of the framings that it reads (framing.py), the default first; none where its records name no schema."""
     options: ClassVar[tuple[str, ...]] = ()
     """Fields of `[input]` that this format may have beside; its class takes them as keywords, None where they are not set."""
 
@@ -74,10 +77,24 @@ class Format(ABC):
         """How long after a record was written its schema may become known, in ms."""
         self.first: Sequence[Path] = ()
         """Of the paths, those of the condition: a payload of which only these can be read is pending, not refused."""
+        self.part = "value"
+        """Which part of records the payloads are, "value" or "key": their schemas are in different headers."""
         self.reads_headers = False
         """Whether ``read`` needs the records' headers."""
         self.waits: Finding | None = None
         """What the first payload that was not read waits for; None where the caller may offer it again at once."""
+
+    @classmethod
+    def needs_setting(cls, source: Any) -> bool:
+        """Whether ``setting`` must be there, in this section `[input]`."""
+        return True
+
+    @classmethod
+    def problems(cls, source: Any) -> Iterator[str]:
+        """What is wrong with this format's settings in a section `[input]`, beyond what is missing; one line each."""
+        if "framing" in cls.options and source.framing is not None and source.framing not in cls.framings:
+            known = ", ".join(cls.framings)
+            yield f'input.framing = "{source.framing}": is no framing of input.format = "{cls.name}"; use one of {known}'
 
     @abstractmethod
     def read(
@@ -116,6 +133,10 @@ class ObjectFormat(Format):
         """The same with the record's headers; called instead where ``reads_headers``."""
         return self.parse(payload)
 
+    def undecodable(self, payload: bytes, headers: Headers) -> Reason:
+        """Why a payload is refused that cannot be parsed: what it seems to be."""
+        return seen(payload) or Reason.UNDECODABLE
+
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
     ) -> Iterator[Chunk]:
@@ -148,7 +169,7 @@ class ObjectFormat(Format):
         except RefusedPayload as refused:
             return refused.reason
         except Exception:  # a parser of hostile bytes may raise anything, and nothing else is involved
-            return Reason.UNDECODABLE
+            return self.undecodable(payload, headers or ())
         if isinstance(found, Enveloped):
             good = found.reason != Reason.OK or self._is_value(found.value)
             return found if good else replace(found, reason=Reason.WRONG_TYPE)

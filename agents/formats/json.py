@@ -1,25 +1,65 @@
-"""Raw events in JSON, one object a record."""
+"""Raw events in JSON, one object a record; also framed, as serializers of JSON Schema do it.
+
+A framing is taken off and nothing else: no schema is asked for, and no record is compared with one.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.framing import (
+    FRAMINGS,
+    Apicurio,
+    ApicurioContentId,
+    ApicurioHeader,
+    Confluent,
+    ConfluentHeader,
+    Unframed,
+    other_framing,
+)  # fmt: skip
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import Chunk, JsonReader
+from susurrus.topics.records.reason import Reason
 
 
 class Json(Format):
-    """JSON needs nothing but the payload."""
+    """JSON needs nothing but the payload. framing: one of ``framings``, None for the first."""
 
     name = "json"
-    meaning = "one JSON object a record"
+    meaning = "one JSON object a record; with a framing, as serializers of JSON Schema write it, and not checked by its schema"
+    framings = tuple(
+        one.name for one in (Unframed, Confluent, ConfluentHeader, Apicurio, ApicurioContentId, ApicurioHeader)
+    )
+    options = ("framing",)
 
-    def __init__(self, paths: Sequence[Path], setting: Any) -> None:
+    def __init__(self, paths: Sequence[Path], setting: Any, framing: str | None = None) -> None:
         super().__init__(paths, setting)
         self._reader = JsonReader(paths)
+        self.framing = FRAMINGS[framing or self.framings[0]]
+        self.reads_headers = self.framing.reads_headers
 
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
     ) -> Iterator[Chunk]:
         """The whole batch; nothing waits."""
-        return self._reader.read(payloads)
+        return self._reader.read(payloads) if isinstance(self.framing, Unframed) else self._framed(payloads, headers)
+
+    def _framed(self, payloads: Sequence[bytes | None], headers: Sequence[Headers] | None) -> Iterator[Chunk]:
+        bodies: list[bytes | None] = []
+        refused: dict[int, Reason] = {}
+        for row, payload in enumerate(payloads):
+            body, beside = payload, () if headers is None else headers[row]
+            if payload:
+                try:
+                    body = self.framing.split(payload, beside, self.part).body
+                except ValueError:
+                    refused[row] = other_framing(self.framing, payload, beside, self.part) or Reason.UNDECODABLE
+                    body = b""
+            bodies.append(body)
+        start = 0
+        for chunk in self._reader.read(bodies):
+            if refused:
+                # An empty body is refused in any case, so only its reason is another one.
+                chunk.refused.update({row: refused.get(start + row, why) for row, why in chunk.refused.items()})
+            yield chunk
+            start += chunk.rows

@@ -1,8 +1,8 @@
-"""Which message of its .proto file a Protobuf record is: the indexes in Confluent's wire format, and the class they must name.
+"""Which message of its .proto file a Protobuf record is: the indexes in Confluent's wire format, and the type they must name.
 
 The indexes lead from the file's messages inwards: [1, 0] is the first message inside the second one. Zigzag varints say how many
 there are, and then each; the number 0 stands for [0]. What cannot be such a list, or leads to another message, is a record of
-another type: bytes of an unknown type would else be read as fields that they are not.
+another type: bytes of an unknown type would else be read as fields that they are not. Apicurio writes a name instead.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import RefusedPayload
+from susurrus.agents.formats.message_fields import is_list, is_map, is_open, is_scalar
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
 from susurrus.topics.records.fields import Path, escaped
@@ -58,12 +59,36 @@ def read_indexes(data: bytes) -> tuple[Indexes, int]:
     return tuple(indexes), at
 
 
+def read_reference(data: bytes) -> tuple[str, int]:
+    """The name that Apicurio writes before a message, without its package, and where the message starts. Raises RefusedPayload.
+
+    It is a message with one text field of number 1, behind its length.
+    """
+    length, at = _unsigned(data, 0)
+    end = at + length
+    if end > len(data) or data[at : at + 1] != b"\x0a":
+        raise RefusedPayload(Reason.OTHER_TYPE)
+    size, at = _unsigned(data, at + 1)
+    try:
+        name = data[at:end].decode()
+    except UnicodeDecodeError as error:
+        raise RefusedPayload(Reason.OTHER_TYPE) from error
+    if at + size != end or not name:
+        raise RefusedPayload(Reason.OTHER_TYPE)
+    return name, end
+
+
 def _varint(data: bytes, start: int) -> tuple[int, int]:
+    value, at = _unsigned(data, start)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _unsigned(data: bytes, start: int) -> tuple[int, int]:
     value = 0
     for at, byte in enumerate(data[start : start + _VARINT_BYTES]):
         value |= (byte & 0x7F) << 7 * at
         if byte < 0x80 and value < 1 << 32:
-            return (value >> 1) ^ -(value & 1), start + at + 1
+            return value, start + at + 1
     raise RefusedPayload(Reason.OTHER_TYPE)
 
 
@@ -77,23 +102,22 @@ def unknown_fields(descriptor: Any, paths: Sequence[Path]) -> Iterator[Finding]:
 
 def _unknown(descriptor: Any, path: Path) -> tuple[str, str] | None:
     """Text and action; None where a record can have the field."""
+    field: Any = None
     for depth, name in enumerate(path):
-        if descriptor is None or is_scalar(descriptor):
-            return f'"{path[depth - 1]}" is no message with fields', f'name "{".".join(path[:depth])}" itself'
+        if field is not None:
+            if is_map(field):  # whose keys are names
+                field = field.message_type.fields_by_name["value"]
+                continue
+            said = f'"{path[depth - 1]}"'
+            if field.is_repeated or (field.message_type is not None and is_list(field.message_type)):
+                return f"{said} is repeated", "name the field itself, and take it apart by input.each"
+            descriptor = field.message_type
+            if descriptor is None or is_scalar(descriptor):
+                return f"{said} is no message with fields", f'name "{".".join(path[:depth])}" itself'
+            if is_open(descriptor):
+                return None
         field = descriptor.fields_by_name.get(name)
         if field is None:
             known = list(descriptor.fields_by_name)
             return f'{descriptor.full_name} has no field "{name}"', nearest(name, known)
-        if field.is_repeated:
-            return f'"{name}" is repeated or a map, which is not read', "name a field that occurs once"
-        descriptor = field.message_type
     return None
-
-
-def is_scalar(descriptor: Any) -> bool:
-    """Whether a message is read as one value: an instant, or a wrapper such as StringValue."""
-    name = descriptor.full_name
-    if name == "google.protobuf.Timestamp":
-        return True
-    wraps = name.startswith("google.protobuf.") and name.endswith("Value")
-    return wraps and "value" in descriptor.fields_by_name

@@ -43,6 +43,20 @@ class ProtoFile:
         """
         return self._name_at(indexes, entries=True) or self._name_at(indexes, entries=False)
 
+    def named(self, name: str) -> str | None:
+        """The full name of the message with a name, which is inside others or not; None unless there is one such message."""
+        found: list[str] = []
+
+        def look(messages: Sequence[Message], outer: str) -> None:
+            for message in messages:
+                full = f"{outer}.{message.name}" if outer else message.name
+                if message.name == name and not message.entry:
+                    found.append(full)
+                look(message.nested, full)
+
+        look(self.messages, self.package)
+        return found[0] if len(found) == 1 else None
+
     def _name_at(self, indexes: Sequence[int], *, entries: bool) -> str | None:
         names, messages = [self.package] if self.package else [], self.messages
         message = None

@@ -1,68 +1,133 @@
-"""Raw events in Protobuf, by a generated class."""
+"""Raw events in Protobuf, by a generated class, a set of descriptors, or the descriptors that the registry has."""
 
 import re
-from collections.abc import Iterator, Sequence
-from datetime import UTC
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats.confluent import MEANING, ConfluentFormat
+from susurrus.agents.formats.descriptors import class_named, file_of_base64, files_of_set, pool_of
 from susurrus.agents.formats.format import Headers, Overdue, RefusedPayload
-from susurrus.agents.formats.message_types import class_of, is_scalar, own_file, read_indexes, unknown_fields
-from susurrus.agents.formats.proto_files import ProtoFile, file_of_schema
-from susurrus.agents.formats.schemas import RegistrySettings, Schemas
+from susurrus.agents.formats.framed import MEANING, FramedFormat
+from susurrus.agents.formats.framing import (
+    FRAMINGS,
+    Apicurio,
+    ApicurioContentId,
+    ApicurioHeader,
+    Confluent,
+    ConfluentHeader,
+    Framed,
+    Unframed,
+)  # fmt: skip
+from susurrus.agents.formats.message_fields import message_fields, tree_of
+from susurrus.agents.formats.message_types import class_of, own_file, read_indexes, read_reference, unknown_fields
+from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor, file_of_schema
+from susurrus.agents.formats.schemas import Other, RegistrySettings, Schemas
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.payloads import Chunk, Enveloped
 from susurrus.topics.records.reason import Reason
 
+_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 
-def _class(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", value):
-        raise ValueError("write package.module:Message")
+
+def _message(value: str) -> str:
+    if not re.fullmatch(rf"({_NAME}:)?{_NAME}", value):
+        raise ValueError("write package.module:Message for a class, or package.Message for the name of a message")
     return value
 
 
-MessageClass = Annotated[str, AfterValidator(_class)]
+MessageType = Annotated[str, AfterValidator(_message)]
 """The type of `input.message`."""
 
 
-class Protobuf(ConfluentFormat):
-    """Protobuf by the reader's own generated class, which resolves the fields. Other types are refused.
+_UNTOLD = "is a name, and nothing tells its fields"
+_TELL = (
+    "set input.registry with a framing that has ids, or input.schema_file, or give a class as package.module:Message"
+)
+_ITSELF = "(the schema of the record)"
+"""Its file's name among those that it imports."""
 
-    A record's message indexes lead to a message of the file that its schema id names in the registry. Without a registry they are
-    taken to be about the class's own file, and the first messages of two files are one type.
 
-    setting: ``package.module:Message``. registry: where schemas are found, if anywhere. Raises ConfigurationError where the class
-    cannot be imported, a package is missing, or the registry's client refuses a property.
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """What is kept of a registered schema. file: its messages, in their order. message: the class of ours, where it has one."""
+
+    file: ProtoFile
+    message: Any = None
+
+
+class Protobuf(FramedFormat):
+    """Protobuf by one type of messages. Other types are refused, or left out by a condition over `$envelope.message`.
+
+    A record says which message of which file it is; the registry knows the file by its schema's id. Without a registry, places are
+    taken to be in the file of our own type, and the first messages of two files are one type. A bare record says nothing.
+
+    setting: ``package.module:Message``, a class that resolves the fields; or the full name of a message. By that the fields are
+    resolved by the schema of each record, or by ``schema_file``, a set of descriptors. registry: where schemas are found, if
+    anywhere. Raises ConfigurationError where the class cannot be imported, the message is not in the file, a package is missing, or
+    the registry's client refuses a property.
     """
 
     name = "protobuf"
-    meaning = MEANING.format("a generated class")
+    meaning = MEANING.format("a generated class, the registry's descriptors or a file of descriptors")
     setting = "message"
-    example = '"package.module:Message"'
+    example = '"package.module:Message", or "package.Message" with input.registry or input.schema_file'
     packages = ("google.protobuf",)
-    options = ("registry",)
+    framings = tuple(
+        one.name for one in (Confluent, ConfluentHeader, Apicurio, ApicurioContentId, ApicurioHeader, Unframed)
+    )
+    options = ("registry", "framing", "schema_file")
+    around = ("message",)
 
-    def __init__(self, paths: Sequence[Path], setting: str, registry: RegistrySettings | None = None) -> None:
-        super().__init__(paths, setting)
-        module, _, name = setting.partition(":")
-        try:
-            self._message: Any = class_of(import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigurationError(
-                f'input.message = "{setting}": cannot be imported',
-                "write package.module:Message (or Outer.Message), and put the module that protoc generated on PYTHONPATH",
-            ) from error
-        self._name: str = self._message.DESCRIPTOR.full_name
-        self._own = own_file(self._message.DESCRIPTOR)
-        self._schemas: Schemas[ProtoFile] | None = None
-        if registry is not None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        setting: str,
+        registry: RegistrySettings | None = None,
+        framing: str | None = None,
+        schema_file: bytes | None = None,
+    ) -> None:
+        super().__init__(paths, setting, framing)
+        self._wanted = tree_of(paths)
+        self._message: Any = None
+        """The class that resolves the fields of all records; None where each record's own schema does."""
+        if ":" in setting:
+            self._message = _imported(setting)
+        elif schema_file is not None:
+            self._message = _described(setting, schema_file)
+        self._name = setting if self._message is None else self._message.DESCRIPTOR.full_name
+        self._own = None if self._message is None else _Schema(own_file(self._message.DESCRIPTOR), self._message)
+        self._schemas: Schemas[_Schema] | None = None
+        if registry is not None and self.framing.asks:
             self.patience = registry.patience
-            self._schemas = Schemas(registry, _parsed, follow=False)
+            by_schema = self._message is None
+            self._schemas = Schemas(
+                registry,
+                self._compiled if by_schema else self._parsed,
+                follow=by_schema,
+                written="serialized" if by_schema else None,
+            )
+        if self._message is None and self._schemas is None:
+            raise ConfigurationError(f'input.message = "{setting}": {_UNTOLD}', _TELL)
+
+    @classmethod
+    def problems(cls, source: Any) -> Iterator[str]:
+        """The name of a message needs something that says what it is."""
+        yield from super().problems(source)
+        asks = FRAMINGS[source.framing or cls.framings[0]].asks
+        if not asks and source.registry is not None:
+            yield f'input.registry: is not asked with input.framing = "{source.framing}"; leave it out'
+        if source.message is None:
+            return
+        is_class = ":" in source.message
+        if is_class and source.schema_file is not None:
+            yield f'input.schema_file: the class input.message = "{source.message}" has its own schema; leave one of them out'
+        if not is_class and source.schema_file is None and (source.registry is None or not asks):
+            yield f'input.message = "{source.message}": {_UNTOLD}; {_TELL}'
 
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
@@ -72,15 +137,30 @@ class Protobuf(ConfluentFormat):
             self._schemas.begin()
         return super().read(payloads, overdue, headers)
 
-    def record(self, schema_id: int, data: bytes) -> Any:
-        """Reads as `ConfluentFormat.record` does. It asks the registry, if there is one, until it knows the id."""
-        indexes, start = read_indexes(data)
-        file = self._own if self._schemas is None else self._schemas.get(schema_id)
-        if file is None:
+    def record(self, framed: Framed) -> Any:
+        """Reads as `FramedFormat.record` does. It asks the registry, if there is one, until it knows the id."""
+        if framed.schema is None:
+            assert self._message is not None
+            return self._told(self._name, message_fields(self._message.FromString(framed.body), self._wanted))
+        place, body = self._place(framed)
+        schema = self._own if self._schemas is None else self._schemas.get(framed.schema)
+        if schema is None:
             raise ValueError("not a schema that can be read")
-        if file.name_at(indexes) != self._name:
+        name = schema.file.named(place) if isinstance(place, str) else schema.file.name_at(place)
+        if name != self._name:
+            if self.tells:
+                return Enveloped(None, {} if name is None else {"message": name}, Reason.OTHER_TYPE)
             raise RefusedPayload(Reason.OTHER_TYPE)
-        return message_fields(self._message.FromString(data[start:]))
+        message = self._message or schema.message
+        if message is None:
+            raise ValueError("no descriptor")
+        try:
+            found = message_fields(message.FromString(body), self._wanted)
+        except Exception:  # as of other payloads, but its type is known
+            if self.tells:
+                return Enveloped(None, {"message": name}, Reason.UNDECODABLE)
+            raise
+        return self._told(self._name, found)
 
     def close(self) -> None:
         """Close the connections to the registry."""
@@ -89,35 +169,59 @@ class Protobuf(ConfluentFormat):
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
         """Answers `Format.unknown_fields` by the class."""
-        return unknown_fields(self._message.DESCRIPTOR, paths)
+        return iter(()) if self._message is None else unknown_fields(self._message.DESCRIPTOR, paths)
+
+    def _place(self, framed: Framed) -> tuple[str | tuple[int, ...], bytes]:
+        """Which message a record is, by its name or its place in the file, and the message's bytes. Raises RefusedPayload."""
+        if framed.message is not None:
+            return framed.message, framed.body
+        if self.framing.refers:
+            name, start = read_reference(framed.body)
+            return name, framed.body[start:]
+        if framed.place is not None:
+            return read_indexes(framed.place)[0], framed.body
+        place, start = read_indexes(framed.body)
+        return place, framed.body[start:]
+
+    def _told(self, name: str, fields: Mapping[str, Any]) -> Any:
+        return Enveloped(fields, {"message": name}) if self.tells else fields
+
+    @staticmethod
+    def _parsed(schema: Any, others: list[Other]) -> _Schema:
+        """The messages of a registered schema; of another kind of schema, no messages. Raises ValueError."""
+        known = schema.schema_type in ("PROTOBUF", None)
+        return _Schema(file_of_schema(schema.schema_str) if known else ProtoFile("", []))
+
+    def _compiled(self, schema: Any, others: list[Other]) -> _Schema:
+        """The same, with the class of our message, where the schema has it. Raises ValueError."""
+        if schema.schema_type not in ("PROTOBUF", None):
+            return _Schema(ProtoFile("", []))
+        files = [file_of_base64(one.schema_str) for _, one in (*others, ("", schema))]
+        for file, (name, _) in zip(files, (*others, (_ITSELF, schema)), strict=True):
+            file.name = name  # by which it is imported
+        return _Schema(file_of_descriptor(files[-1]), class_named(pool_of(files), self._name))
 
 
-def _parsed(schema: Any, others: list[Any]) -> ProtoFile:
-    """The messages of a registered schema; of another kind of schema, no messages. Raises ValueError."""
-    return file_of_schema(schema.schema_str) if schema.schema_type == "PROTOBUF" else ProtoFile("", [])
+def _imported(setting: str) -> Any:
+    module, _, name = setting.partition(":")
+    try:
+        return class_of(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f'input.message = "{setting}": cannot be imported',
+            "write package.module:Message (or Outer.Message), and put the module that protoc generated on PYTHONPATH",
+        ) from error
 
 
-def message_fields(message: Any) -> dict[str, Any]:
-    """A Protobuf message as nested dicts by field name, without repeated fields and maps, which are no scalars.
-
-    A field with presence that is not set is absent; a scalar without presence has Protobuf's default. Timestamps become datetime,
-    wrappers (StringValue, …) their value or absent, enum values their names.
-    """
-    fields: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        if field.is_repeated or (field.has_presence and not message.HasField(field.name)):
-            continue
-        value = getattr(message, field.name)
-        if field.message_type is not None:
-            value = _known_message(field.message_type.full_name, value)
-        elif field.enum_type is not None:
-            known = field.enum_type.values_by_number.get(value)
-            value = value if known is None else known.name
-        fields[field.name] = value
-    return fields
-
-
-def _known_message(name: str, message: Any) -> Any:
-    if not is_scalar(message.DESCRIPTOR):
-        return message_fields(message)
-    return message.ToDatetime(UTC) if name == "google.protobuf.Timestamp" else message.value
+def _described(name: str, schema_file: bytes) -> Any:
+    try:
+        found = class_named(pool_of(files_of_set(schema_file)), name)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"input.schema_file: {error}", "make it by protoc --include_imports --descriptor_set_out=FILE"
+        ) from error
+    if found is None:
+        raise ConfigurationError(
+            f'input.message = "{name}": is no message of input.schema_file', "write its full name, package.Message"
+        )
+    return found

@@ -1,7 +1,8 @@
-"""The schemas that records name by an id, as a registry knows them, and what its answers mean for a record.
+"""The schemas that records name (framing.py), as a registry knows them, and what its answers mean for a record.
 
-What was found is kept: an id never means another schema. Everything else is forgotten with the batch. Otherwise one user's record
-would decide about all later ones of that id. The answers are of three sorts:
+What was found is kept: an id never means another schema. ("Id" stands for every kind of name that a registry knows.) Everything
+else is forgotten with the batch. Otherwise one user's record would decide about all later ones of that id. The answers are of three
+sorts:
 - *found*: the schema decides, also one that cannot be used.
 - *about the id*: unknown, refused (HTTP 4xx) or malformed, while the registry serves these credentials otherwise. The record waits,
   and is bad input when its patience is over: a record that names such an id must not hold up its partition for ever.
@@ -13,12 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
+from susurrus.agents.formats.apicurio import Apicurio
 from susurrus.agents.formats.format import Unanswered, UnknownSchema
+from susurrus.agents.formats.framing import GUID, ID, SchemaName
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.agents.types.durations import Duration
 
-IDS: Final = 1 << 31
-"""Registries number schemas with Java's int. Their answer to a larger number is not about schemas."""
 _ASKING_SECONDS: Final = 5.0  # for one batch: otherwise thousands of unknown ids would look like a task that hangs
 _NOT_ABOUT_AN_ID: Final = frozenset((401, 404, 407, 408, 425, 429))
 """The statuses 4xx that say nothing about the id: they are about the caller, the moment, or (404 without a code of the registry)
@@ -41,27 +42,35 @@ class _Malformed(Exception):
     """An answer of status 200 that is no schema."""
 
 
-class Schemas(Generic[T]):
-    """Asks a registry for schemas by their ids. parse: what is kept of a schema, None where that is not usable.
+Other = tuple[str, Any]
+"""A schema that another one refers to, and the name by which it does."""
 
-    parse gets the schema and those that it refers to, each before what refers to it; it is called once for an id that was found.
-    follow: whether references are asked for. Raises ConfigurationError where a package is missing, or the client refuses a
+
+class Schemas(Generic[T]):
+    """Asks a registry for schemas by their names. parse: what is kept of a schema, None where that is not usable.
+
+    parse gets the schema and those that it refers to, each before what refers to it; it is called once for a name that was found.
+    follow: whether references are asked for. written: the form in which schemas are wanted (the parameter `format` of Confluent's
+    interface), None for the registry's own. Raises ConfigurationError where a package is missing, or the client refuses a
     property.
     """
 
     def __init__(
         self,
         setting: RegistrySettings,
-        parse: Callable[[Any, list[Any]], T | None],
+        parse: Callable[[Any, list[Other]], T | None],
         *,
         follow: bool = True,
+        written: str | None = None,
     ) -> None:
         (registry,) = optional_modules(("confluent_kafka.schema_registry",), "input.registry")
         self._refused = registry.SchemaRegistryError
         self._client = setting.client("input.registry")
+        self._apicurio = Apicurio(self._client, self._refused)
         self._parse, self._follow = parse, follow
-        self._found: dict[int, T | None] = {}
-        self._waiting: dict[int, UnknownSchema] = {}
+        self._form = {} if written is None else {"fmt": written}
+        self._found: dict[SchemaName, T | None] = {}
+        self._waiting: dict[SchemaName, UnknownSchema] = {}
         """Ids that this batch has asked for in vain."""
         self._serves: bool | None = None
         """Whether the registry serves these credentials otherwise, as far as this batch has asked."""
@@ -73,31 +82,29 @@ class Schemas(Generic[T]):
         self._serves = None
         self._ask_until = time.monotonic() + _ASKING_SECONDS
 
-    def get(self, schema_id: int) -> T | None:
-        """What `parse` made of a schema. Raises UnknownSchema, Unanswered; and ValueError for a number that is no id."""
-        if schema_id not in self._found:
-            if schema_id >= IDS:
-                raise ValueError("no schema id")
-            self._found[schema_id] = self._ask(schema_id)
-        return self._found[schema_id]
+    def get(self, name: SchemaName) -> T | None:
+        """What `parse` made of a schema. Raises UnknownSchema and Unanswered."""
+        if name not in self._found:
+            self._found[name] = self._ask(name)
+        return self._found[name]
 
     def close(self) -> None:
         """Close the connections to the registry."""
         self._client.__exit__(None, None, None)
 
-    def _ask(self, schema_id: int) -> T | None:
-        if schema_id in self._waiting:
-            raise self._waiting[schema_id]
+    def _ask(self, name: SchemaName) -> T | None:
+        if name in self._waiting:
+            raise self._waiting[name]
         if time.monotonic() > self._ask_until:
             raise Unanswered
         try:
-            schema = _checked(self._client.get_schema(schema_id))
+            schema = _checked(self._answer(name))
             others = list(self._references(schema, set())) if self._follow else []
         except self._refused as error:
-            raise self._of_status(schema_id, error.http_status_code, error.error_code) from error
+            raise self._of_status(name, error.http_status_code, error.error_code) from error
         except (_Malformed, ValueError, TypeError, AttributeError, KeyError) as error:  # no JSON, or not a schema's
             self._client.clear_caches()  # the client may have kept the answer
-            raise self._of_the_id(schema_id, "something that is no schema") from error
+            raise self._of_the_id(name, "something that is no schema") from error
         except Exception as error:  # the HTTP client, TLS and proxies raise many types; no payload is involved
             raise Unanswered(
                 f"the schema registry does not answer ({type(error).__name__}), and records wait meanwhile",
@@ -110,7 +117,14 @@ class Schemas(Generic[T]):
         except Exception:  # a schema is text that others wrote; what it is does not change by asking again
             return None
 
-    def _references(self, schema: Any, seen: set[tuple[str, int]]) -> Iterator[Any]:
+    def _answer(self, name: SchemaName) -> Any:
+        if name.kind == ID:
+            return self._client.get_schema(name.value, **self._form)
+        if name.kind == GUID:
+            return self._client.get_schema_by_guid(name.value, **self._form)
+        return self._apicurio.get(name.kind, int(name.value))
+
+    def _references(self, schema: Any, seen: set[tuple[str, int]]) -> Iterator[Other]:
         """The schemas that one refers to, directly or not, each once and before what refers to it."""
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
@@ -119,42 +133,48 @@ class Schemas(Generic[T]):
             if len(seen) >= _REFERENCES:
                 raise _Malformed
             seen.add(place)
-            other = _checked(self._client.get_version(*place, deleted=True).schema)
+            other = _checked(self._client.get_version(*place, deleted=True, **self._form).schema)
             yield from self._references(other, seen)
-            yield other
+            yield reference.name, other
 
-    def _of_status(self, schema_id: int, status: int, code: Any) -> Exception:
+    def _of_status(self, name: SchemaName, status: int, code: Any) -> Exception:
         if status == 404 and code in NOT_FOUND:
             return self._waits(
-                schema_id,
-                f"the schema registry does not know schema id={schema_id}",
+                name,
+                f"the schema registry does not know {_said(name)}",
                 "register that schema, or stop the producer of such records",
             )
-        if 400 <= status < 500 and status not in _NOT_ABOUT_AN_ID:
-            return self._of_the_id(schema_id, f"HTTP {status} (code {code})")
-        return _unanswered(schema_id, f"HTTP {status} (code {code})")
+        # Who knows ids but no GUIDs, as Apicurio does, has another 404 for them.
+        if 400 <= status < 500 and (status not in _NOT_ABOUT_AN_ID or (status == 404 and name.kind == GUID)):
+            return self._of_the_id(name, f"HTTP {status} (code {code})")
+        return _unanswered(name, f"HTTP {status} (code {code})")
 
-    def _of_the_id(self, schema_id: int, said: str) -> Exception:
+    def _of_the_id(self, name: SchemaName, said: str) -> Exception:
         """An answer that is about the id if the registry serves these credentials otherwise."""
         if self._serves is None:
             try:
-                subjects = self._client.get_subjects(limit=1)
+                # Credentials that may see nothing get an empty list: that is an operator's mistake, and no record's.
+                self._serves = self._serves_otherwise(name)
             except Exception:  # as above
-                subjects = None
-            # Credentials that may see nothing get an empty list: that is an operator's mistake, and no record's.
-            self._serves = isinstance(subjects, list) and bool(subjects)
+                self._serves = False
         if not self._serves:
-            return _unanswered(schema_id, said)
+            return _unanswered(name, said)
         return self._waits(
-            schema_id,
-            f"the schema registry has subjects, but answers {said} to schema id={schema_id}",
+            name,
+            f"the schema registry has subjects, but answers {said} to {_said(name)}",
             "let the credentials of input.registry read it, or stop the producer of such records",
         )
 
-    def _waits(self, schema_id: int, said: str, action: str) -> UnknownSchema:
+    def _serves_otherwise(self, name: SchemaName) -> bool:
+        if name.kind not in (ID, GUID):
+            return self._apicurio.serves()
+        subjects = self._client.get_subjects(limit=1)
+        return isinstance(subjects, list) and bool(subjects)
+
+    def _waits(self, name: SchemaName, said: str, action: str) -> UnknownSchema:
         said = f"{said}, and the record becomes bad input if it stays so for input.registry.patience"
-        self._waiting[schema_id] = UnknownSchema(said, action)
-        return self._waiting[schema_id]
+        self._waiting[name] = UnknownSchema(said, action)
+        return self._waiting[name]
 
 
 def _checked(schema: Any) -> Any:
@@ -164,8 +184,12 @@ def _checked(schema: Any) -> Any:
     return schema
 
 
-def _unanswered(schema_id: int, said: str) -> Unanswered:
+def _unanswered(name: SchemaName, said: str) -> Unanswered:
     return Unanswered(
-        f"the schema registry answers {said} instead of schema id={schema_id}, and records wait meanwhile",
+        f"the schema registry answers {said} instead of {_said(name)}, and records wait meanwhile",
         "check it, input.registry.url and the credentials",
     )
+
+
+def _said(name: SchemaName) -> str:
+    return f"schema {name.kind}={name.value}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, TopicPartition
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.formats.confluent import MAGIC, PREFIX
+from susurrus.agents.formats.framing import MAGIC, PREFIX
 from susurrus.agents.histogram.clock import CREATE_TIME, LOG_APPEND_TIME
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.operations.brokers import reach

@@ -9,7 +9,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # so that it has a hash, which an optional setting needs
 class OneOf:
     """Marks a text that must be a name in ``registry``; used as ``Annotated[str, OneOf(registry)]``.
 

@@ -78,13 +78,14 @@ class Reason(IntEnum):
     )
     UNDECODABLE = (
         15,
-        "the value does not follow its registered schema",
-        "check that the producer registers its schemas, and that input.format and input.message fit what it writes",
+        "the value does not follow its schema, or does not have the framing of input.framing",
+        "check that the producer registers its schemas, and that input.format, input.framing and input.message fit what it writes",
     )
     OTHER_TYPE = (  # Protobuf: other message indexes than those of input.message, or none
         24,
         "the value is a message of another type than input.message, or does not say of which",
-        "nothing, if other types share the topic; else correct input.message, or let the producer write Confluent's indexes",
+        "leave other types out by input.where over $envelope.message; else correct input.message, or let the producer write "
+        "Confluent's indexes",
     )
     EMPTY_USER = (  # only where empty_user = "dead-letter"
         25,
@@ -136,6 +137,37 @@ class Reason(IntEnum):
         45,
         "a list or an object stands where a text, a number or a truth value is wanted",
         "name a field inside it, take the list apart by input.each, or compute a scalar of it by an expression",
+    )
+    # What a refused value looks like (seen.py): a framing that is not the one of input.framing.
+    FRAMING_CONFLUENT = (
+        32,
+        "the value is framed by Confluent's serializers: a zero byte and a schema id of four bytes",
+        'set input.framing = "confluent", and input.format to what is framed: avro, json or protobuf',
+    )
+    FRAMING_CONFLUENT_HEADER = (
+        33,
+        "a header names the value's schema, as newer serializers of Confluent's do",
+        'set input.framing = "confluent-header", and input.format to what the value is: avro, json or protobuf',
+    )
+    FRAMING_APICURIO = (
+        34,
+        "the value is framed by Apicurio's serializers: a zero byte and an id of eight bytes",
+        'set input.framing = "apicurio", or "apicurio-content-id" if producers write content ids, and input.format to what it is',
+    )
+    FRAMING_APICURIO_HEADER = (
+        35,
+        "a header names the value's schema, as Apicurio's serializers do",
+        'set input.framing = "apicurio-header", and input.format to what the value is: avro, json or protobuf',
+    )
+    FRAMING_SINGLE_OBJECT = (
+        36,
+        "the value is in Avro's single-object encoding: the bytes c3 01 and a fingerprint of eight bytes",
+        'set input.format = "avro", input.framing = "single-object" and input.schema_file',
+    )
+    FRAMING_GLUE = (
+        37,
+        "the value is framed by AWS Glue's serializers: the byte 03, the compression and a schema version of 16 bytes",
+        "no format reads it, because only AWS knows its schemas: let the producers, or a copy of the topic, have another framing",
     )
     # Set by route:
     BEFORE_FIRST_WINDOW = (

@@ -88,8 +88,8 @@ class ProtobufRows(RegisteredRows):
 
     def parser(self, schema: RowSchema, namespace: str) -> Callable[[int, bytes], Any]:
         """Parses by the configuration's own schema, without the registry: Protobuf's fields are numbered."""
+        from susurrus.agents.formats.message_fields import message_fields
         from susurrus.agents.formats.message_types import read_indexes
-        from susurrus.agents.formats.protobuf import message_fields
 
         message = _class(schema, namespace)
         return lambda schema_id, data: message_fields(message.FromString(data[read_indexes(data)[1] :]))

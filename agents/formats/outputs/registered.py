@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from susurrus.agents.formats.confluent import MAGIC, PREFIX
+from susurrus.agents.formats.framing import MAGIC, PREFIX
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.mechanisms.errors import ConfigurationError, RegistryAway

@@ -670,7 +670,11 @@ class TestSecrets:
         [
             ({"format": "avro"}, 'input.registry: is missing; input.format = "avro" needs it'),
             ({"format": "protobuf"}, 'input.message: is missing; input.format = "protobuf" needs it'),
-            ({"format": "protobuf", "message": "Visit"}, 'input.message = "Visit": write package.module:Message'),
+            (
+                {"format": "protobuf", "message": "Visit"},
+                'input.message = "Visit": is a name, and nothing tells its fields',
+            ),
+            ({"format": "protobuf", "message": "a:b:C"}, 'input.message = "a:b:C": write package.module:Message'),
             ({"message": "events_pb2:Visit"}, 'input.message: has no meaning for input.format = "json"'),
         ],
     )

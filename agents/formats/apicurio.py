@@ -1,0 +1,68 @@
+"""Apicurio's own interface (`…/apis/registry/v2`, `/v3`), for the ids that Confluent's interface does not know: global and content
+ids are other numbers than the ids of Confluent's interface, and a number of one kind may be another schema's of the other kind.
+
+It is asked through the HTTP client that confluent-kafka made, so credentials, certificates and proxies are the same settings.
+References come inlined, as far as Apicurio inlines them: in Avro.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from susurrus.agents.formats.framing import CONTENT_ID, GLOBAL_ID
+from susurrus.agents.formats.registry import NOT_FOUND
+
+_PLACES: Final = {GLOBAL_ID: "globalIds", CONTENT_ID: "contentIds"}
+_UNKNOWN: Final = ("ArtifactNotFoundException", "ContentNotFoundException", "VersionNotFoundException")
+"""What Apicurio calls the error that it has no such id; a wrong path has another name."""
+_INLINED: Final = {
+    "dereference": "true",
+    "references": "DEREFERENCE",
+}  # Apicurio 2 and 3; each leaves the other's unread
+
+
+@dataclass(frozen=True, slots=True)
+class ApicurioSchema:
+    """A schema as confluent-kafka's client has it. schema_type: unknown, because Apicurio's answer does not always say it."""
+
+    schema_str: str
+    schema_type: None = None
+    references: tuple[()] = ()
+
+
+class Apicurio:
+    """Asks for schemas by Apicurio's ids. client: confluent-kafka's. error: its type of errors, which this raises, too."""
+
+    def __init__(self, client: Any, error: type[Exception]) -> None:
+        self._client, self._error = client, error
+
+    def get(self, kind: str, number: int) -> ApicurioSchema:
+        """The schema. Raises the client's error, ValueError where the answer is no text, and what the HTTP client raises."""
+        response = self._asked(f"ids/{_PLACES[kind]}/{number}", _INLINED)
+        return ApicurioSchema(response.content.decode())
+
+    def serves(self) -> bool:
+        """Whether it shows artifacts to these credentials. Raises as `get` does."""
+        found = self._asked("search/artifacts", {"limit": "1"}).json()
+        return isinstance(found, dict) and bool(found.get("count"))
+
+    def _asked(self, path: str, query: dict[str, str]) -> Any:
+        rest = self._client._rest_client
+        headers = {"Accept": "*/*"}
+        if rest.bearer_auth_credentials_source:
+            rest.handle_bearer_auth(headers)
+        response: Any = None
+        for base in rest.base_urls:
+            response = rest.send_http_request(base, path, "GET", headers, None, query)
+            if response.status_code < 500:
+                break
+        if response.status_code >= 300:
+            raise self._error(response.status_code, _code(response), "Apicurio")
+        return response
+
+
+def _code(response: Any) -> int:
+    """An error's code in terms of Confluent's: of an unknown schema, or none of these."""
+    try:
+        return NOT_FOUND[-1] if response.json()["name"] in _UNKNOWN else -1
+    except (ValueError, KeyError, TypeError):
+        return -1
