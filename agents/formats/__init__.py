@@ -28,6 +28,10 @@ class InputSection(Protocol):
         """A name in ``FORMATS``."""
 
     @property
+    def framing(self) -> str | None:
+        """A name in ``FRAMINGS``; None for the format's default."""
+
+    @property
     def schema_text(self) -> bytes | None:
         """What is in ``schema_file``, once it was read."""
 

@@ -13,6 +13,7 @@ from susurrus.agents.formats.framing import FRAMINGS, Framed, Unframed, other_fr
 from susurrus.agents.formats.registry import optional_modules
 from susurrus.topics.records.fields import ENVELOPE, Path
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.seen import framing_seen, seen
 
 MEANING: Final = 'by {}; needs the extra `registry` (`pip install "susurrus[registry]"`)'
 
@@ -49,5 +50,8 @@ class FramedFormat(ObjectFormat):
         return self.record(self.framing.split(payload, headers, self.part))
 
     def undecodable(self, payload: bytes, headers: Headers) -> Reason:
-        """Names another framing than the configured one."""
-        return other_framing(self.framing, payload, headers, self.part) or Reason.UNDECODABLE
+        """Names another framing than the configured one, or what else a payload seems to be that is not framed."""
+        other = other_framing(self.framing, payload, headers, self.part)
+        if other is None and framing_seen(payload) is None:
+            other = seen(payload)
+        return other or Reason.UNDECODABLE

@@ -12,6 +12,7 @@ import numpy as np
 
 from susurrus.topics.records.fields import Path, walk
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.seen import seen
 
 MAX_DEPTH = 400
 """Deepest nesting accepted. The decoder's own limit is what is left of Python's recursion limit, and so depends on its callers.
@@ -42,7 +43,7 @@ def reason_of(payload: bytes | None, paths: Sequence[Path]) -> Reason:
     try:
         text = payload.decode()
     except UnicodeDecodeError:
-        return Reason.INVALID_UTF8
+        return seen(payload) or Reason.INVALID_UTF8
     found: list[Reason] = []
 
     def constant(_: str) -> float:
@@ -52,7 +53,7 @@ def reason_of(payload: bytes | None, paths: Sequence[Path]) -> Reason:
     try:
         value = json.loads(text, parse_constant=constant, parse_int=_integer, parse_float=_float)
     except ValueError:
-        return Reason.NOT_JSON
+        return seen(payload) or Reason.NOT_JSON
     except RecursionError:
         return Reason.TOO_DEEP
     if not isinstance(value, dict) and () not in paths:
