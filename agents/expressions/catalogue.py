@@ -17,7 +17,11 @@ SCALARS: Final = frozenset(
     )
 )  # fmt: skip
 """Types of arguments, results and casts."""
-_TYPES: Final = SCALARS | {"VARCHAR[]"}  # what a text is split into
+_TYPES: Final = SCALARS | {"BLOB", "VARCHAR[]"}  # what a text is split into
+_OF_LISTS: Final = frozenset(
+    ("array_contains", "array_position", "list_contains", "list_has", "list_indexof", "list_position")
+)
+"""Functions of a list of any type, that find an item in it. Lists are of texts here."""
 _GENERIC: Final = frozenset(("||", "concat", "concat_ws", "greatest", "least"))
 """Functions that take any type, and are otherwise like the rest."""
 _MACROS: Final = frozenset(("date_add", "days_in_month", "fdiv", "fmod", "if", "nullif", "split_part"))
@@ -64,7 +68,7 @@ def functions() -> frozenset[str]:
     plain = {name for name, arguments, result in rows if all(_plain(kind) for kind in (*arguments, result))}
     known = {name for name, _, _ in rows}
     refused = _SETTING | _PLATFORM | _LARGE | _COSTLY
-    allowed = plain | (_GENERIC & known) | _MACROS
+    allowed = plain | ((_GENERIC | _OF_LISTS) & known) | _MACROS
     return frozenset(name.lower() for name in allowed if name not in refused and not name.startswith(_INTERNAL))
 
 
@@ -74,7 +78,7 @@ def textual() -> frozenset[str]:
     arguments."""
     rows: list[tuple[str]] = connect().execute(
         "SELECT function_name FROM duckdb_functions() WHERE function_type = 'scalar' AND return_type IN "
-        "('VARCHAR', 'VARCHAR[]', 'VARCHAR[][]', 'ANY', 'T', 'T[]')"
+        "('VARCHAR', 'BLOB', 'VARCHAR[]', 'VARCHAR[][]', 'ANY', 'T', 'T[]')"
     ).fetchall()  # fmt: skip
     return (frozenset(name.lower() for (name,) in rows) | _MACROS) & functions()
 

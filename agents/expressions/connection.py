@@ -46,6 +46,11 @@ class Engine:
         self.connection.register("batch", arrays)
         return self.connection.execute(query).fetchnumpy()["v"]
 
+    def fetch_lists(self, query: str, arrays: dict[str, Any]) -> list[list[str | None] | None]:
+        """The same, where ``v`` is a list."""
+        self.connection.register("batch", arrays)
+        return [value for (value,) in self.connection.execute(query).fetchall()]
+
     def kind(self, query: str, arrays: dict[str, Any]) -> str:
         """The type of the query's first column."""
         self.connection.register("batch", arrays)

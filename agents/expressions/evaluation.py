@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.expressions.connection import Engine
-from susurrus.agents.expressions.growth import MAX_BYTES, MAX_RESULT, MAX_TEXT_BYTES
-from susurrus.agents.expressions.kinds import NULL, TEXT, Kinds, Reasons, array, groups, written
+from susurrus.agents.expressions.growth import MAX_BYTES, MAX_LIST_TEXT_BYTES, MAX_RESULT, MAX_TEXT_BYTES
+from susurrus.agents.expressions.kinds import BLOB, NULL, TEXT, Kinds, Reasons, array, groups, readable, written
 from susurrus.agents.expressions.language import Expression
 from susurrus.mechanisms.errors import RetryableRefusal
 from susurrus.topics.records.reason import Reason
@@ -26,33 +26,38 @@ _AS_IT_IS: Final = frozenset(
         '"NULL"', "NULL",
     )
 )  # fmt: skip
+_NULL: Final = ('"NULL"', "NULL")
 _QUERIES: Final = 512
 """Prepared texts of one expression that are kept, one for each combination of kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """An expression for fields of certain types. value: the query. known: tells a null from a failure."""
+    """An expression for fields of certain types. value: the query. known: tells a null from a failure. fixed, by_text: the bytes
+    that one record needs at most, without its texts and for each byte of the longest one."""
 
     value: str
     known: str
     convert: Callable[[Any], Any] | None
+    fixed: int
+    by_text: int
 
 
 class Evaluation:
-    """Evaluates one expression. boolean: it is a condition; what is neither a boolean nor null fails.
+    """Evaluates one expression. boolean: it is a condition; what is neither a boolean nor null fails. listed: it results in lists
+    of texts, and a value is a list of str and None; what is neither a list nor null fails.
 
     engine: one that nobody else uses at the same time; by default one of its own, which takes 5 MB.
     """
 
-    def __init__(self, expression: Expression, *, boolean: bool = False, engine: Engine | None = None) -> None:
+    def __init__(
+        self, expression: Expression, *, boolean: bool = False, listed: bool = False, engine: Engine | None = None
+    ) -> None:
         self.expression = expression
-        self._boolean = boolean
+        self._boolean, self._listed = boolean, listed
+        self._longest = MAX_LIST_TEXT_BYTES if listed else MAX_TEXT_BYTES
         self.engine = Engine() if engine is None else engine
         self._text = expression.renamed({path: f"f{index}" for index, path in enumerate(expression.fields)})
-        # The bound grows with the texts as a straight line does, or slower.
-        self._fixed = expression.bytes_of(0)
-        self._by_text = -(-(expression.bytes_of(MAX_TEXT_BYTES) - self._fixed) // MAX_TEXT_BYTES)
         self._queries: OrderedDict[Kinds, _Query | None] = OrderedDict()
 
     def evaluate(self, columns: Sequence[Sequence[Any]], rows: int) -> tuple[list[Any], Reasons]:
@@ -62,7 +67,8 @@ class Evaluation:
         """
         values: list[Any] = [None] * rows
         reasons = np.zeros(rows, np.uint8)
-        for kinds, group in groups(columns, rows, reasons):
+        columns = [readable(column) for column in columns]
+        for kinds, group in groups(columns, rows, reasons, self._longest):
             whole = len(group) == rows
             parts = [column if whole else [column[row] for row in group.tolist()] for column in columns]
             found, failed = self._evaluate(kinds, parts, len(group))
@@ -83,7 +89,7 @@ class Evaluation:
             return [None] * rows, np.ones(rows, np.bool_)
         arrays = {f"c{index}": array(kind, columns[index]) for index, kind in enumerate(kinds) if kind != NULL}
         arrays["row"] = np.arange(rows)
-        step = self._at_once(kinds, columns)
+        step = self._at_once(query, kinds, columns)
         if step >= rows:
             return self._run(query, arrays)
         values: list[Any] = []
@@ -94,19 +100,24 @@ class Evaluation:
             values += found
         return values, failed
 
-    def _at_once(self, kinds: Kinds, columns: Sequence[Sequence[Any]]) -> int:
+    def _at_once(self, query: _Query, kinds: Kinds, columns: Sequence[Sequence[Any]]) -> int:
         """How many of these records one query may evaluate. Long texts make it fewer, which changes no result."""
-        texts = [column for kind, column in zip(kinds, columns, strict=True) if kind == TEXT]
-        longest = min(MAX_TEXT_BYTES, 4 * max((max(map(len, column)) for column in texts), default=0))
-        return max(1, MAX_BYTES // (self._fixed + self._by_text * longest))
+        texts = [column for kind, column in zip(kinds, columns, strict=True) if kind in (TEXT, BLOB)]
+        longest = min(self._longest, 4 * max((max(map(len, column)) for column in texts), default=0))
+        return max(1, MAX_BYTES // (query.fixed + query.by_text * longest))
 
     def _run(self, query: _Query, arrays: dict[str, Any]) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         rows = len(arrays["row"])
         try:
-            found = self.engine.fetch(query.value, arrays)
-            values: list[Any] = found.tolist()
+            values: list[Any]
+            if self._listed:
+                values = self.engine.fetch_lists(query.value, arrays)
+                nulls = np.flatnonzero([value is None for value in values])
+            else:
+                found = self.engine.fetch(query.value, arrays)
+                values = found.tolist()
+                nulls = np.flatnonzero(np.ma.getmaskarray(found))
             failed = np.zeros(rows, np.bool_)
-            nulls = np.flatnonzero(np.ma.getmaskarray(found))
             if len(nulls):
                 known = self.engine.fetch(query.known, {name: array[nulls] for name, array in arrays.items()})
                 failed[nulls] = ~np.ma.filled(known, False).astype(np.bool_)
@@ -153,11 +164,21 @@ class Evaluation:
         except self.engine.refused:
             self.engine.recover()
             return None
-        value, convert = _readable(kind, self._text)
-        if value is None or (self._boolean and kind not in ("BOOLEAN", '"NULL"', "NULL")):
+        value, convert = _lists(kind, self._text) if self._listed else _readable(kind, self._text)
+        if value is None or (self._boolean and kind not in ("BOOLEAN", *_NULL)):
+            return None
+        # Bytes may need more than the texts did when the expression was read.
+        blobs = {path for kind, path in zip(kinds, self.expression.fields, strict=True) if kind == BLOB}
+        most, fixed = (self.expression.bytes_of(longest, blobs) for longest in (self._longest, 0))
+        if most > MAX_BYTES:
             return None
         return _Query(
-            f"SELECT TRY({value}) AS v {source}", f"SELECT TRY(({self._text}) IS NULL) AS v {source}", convert
+            f"SELECT TRY({value}) AS v {source}",
+            f"SELECT TRY(({self._text}) IS NULL) AS v {source}",
+            convert,
+            fixed,
+            # The bound grows with the texts as a straight line does, or slower.
+            -(-(most - fixed) // self._longest),
         )
 
 
@@ -169,10 +190,15 @@ def _short() -> RetryableRefusal:
     )
 
 
+def _lists(kind: str, text: str) -> tuple[str | None, Callable[[Any], Any] | None]:
+    """The same for a list of texts."""
+    return (text if kind in ("VARCHAR[]", *_NULL) else None), None
+
+
 def _readable(kind: str, text: str) -> tuple[str | None, Callable[[Any], Any] | None]:
     """The expression as a type that Python's scalars have, and what is still to do; None for what is no scalar.
 
-    Decimals become numbers; dates, times and intervals become texts.
+    Decimals become numbers; dates, times and intervals become texts, and bytes their hexadecimal digits.
     """
     if kind in _AS_IT_IS:
         return text, None
@@ -180,6 +206,8 @@ def _readable(kind: str, text: str) -> tuple[str | None, Callable[[Any], Any] | 
         return f"CAST(({text}) AS DOUBLE)", None
     if kind in ("HUGEINT", "UHUGEINT"):
         return f"CAST(({text}) AS VARCHAR)", int
+    if kind == "BLOB":
+        return f"lower(hex({text}))", None
     if kind in ("DATE", "TIME", "TIMESTAMP", "INTERVAL"):
         return f"CAST(({text}) AS VARCHAR)", None
     return None, None

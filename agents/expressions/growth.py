@@ -6,14 +6,17 @@ an expression that could need more is refused where the configuration is read. A
 too. So whether a record is good does not depend on how much memory there is, nor on what stands beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from susurrus.agents.expressions.catalogue import LISTS, textual
+from susurrus.agents.expressions.catalogue import ALWAYS_LISTS, LISTS, textual
+from susurrus.topics.records.fields import Path
 
 MAX_TEXT_BYTES: Final = 32_768
-"""The longest text of one field, in bytes of UTF-8."""
+"""The longest text of one field in bytes of UTF-8, and the most bytes of one with bytes."""
+MAX_LIST_TEXT_BYTES: Final = 1_048_576
+"""The same for an expression that results in a list: what is taken apart is longer than what is counted."""
 MAX_BYTES: Final = 1 << 28
 """The most memory of all parts of one expression, for the records that one query evaluates. The engine's own limit does not count
 all texts."""
@@ -25,8 +28,11 @@ _SMALL: Final = 128
 _FACTORS: Final = {
     "upper": 3, "ucase": 3, "lower": 3, "lcase": 3, "nfc_normalize": 3, "strip_accents": 3, "url_encode": 3, "hex": 2, "to_hex": 2,
     "bin": 8, "to_binary": 8, "regexp_escape": 4, "translate": 4, "overlay": 2, "strftime": 16,
+    "base64": 2, "to_base64": 2, "encode": 4, "unhex": 2, "from_hex": 2, "from_base64": 3,
 }  # fmt: skip
-"""How many bytes of the result one byte of the arguments can become, where it is not one."""
+"""How many bytes of the result one byte of the arguments can become, where it is not one. The size of bytes is that of their text,
+such as ``\\xFF``, which SQL makes of them where a text is wanted."""
+_BYTE_AS_TEXT: Final = 4
 _JSON_RESULT, _JSON_TREE = 8, 24
 """1e20 becomes 100000000000000000000.0; a tree of values takes 16 bytes and more for each of them."""
 _ITEM: Final = 16
@@ -53,15 +59,17 @@ class Size:
     listed: bool = False
 
 
-def size_of(node: Mapping[str, Any], text: int = MAX_TEXT_BYTES) -> Size:
-    """The size of a part of the engine's tree where no field has a text of more than so many bytes."""
+def size_of(node: Mapping[str, Any], text: int = MAX_TEXT_BYTES, blobs: Collection[Path] = ()) -> Size:
+    """The size of a part of the engine's tree where no field has a text of more than so many bytes. blobs: the fields that have
+    bytes, as many."""
     kind = node["class"]
     if kind == "COLUMN_REF":
-        return Size(max(text, _SMALL), max(text, _SMALL))
+        size = max(text * (_BYTE_AS_TEXT if tuple(node["column_names"]) in blobs else 1), _SMALL)
+        return Size(size, size)
     if kind == "CONSTANT":
         length = len(_literal(node).encode()) + _SMALL
         return Size(length, length)
-    parts = [size_of(child, text) for child in _children(node)]
+    parts = [size_of(child, text, blobs) for child in _children(node)]
     below = sum(part.total for part in parts)
     if kind == "CAST":
         name = str(node["type_expr"].get("type_name", "")).lower()
@@ -73,7 +81,7 @@ def size_of(node: Mapping[str, Any], text: int = MAX_TEXT_BYTES) -> Size:
     if kind != "FUNCTION" or node["function_name"].lower() not in textual():
         return Size(_SMALL, below + _SMALL + _worked(node, parts))
     result = _function(node, parts)
-    listed = node["function_name"].lower() in LISTS or any(part.listed for part in parts)
+    listed = _lists(node) or any(part.listed for part in parts)
     return Size(result, below + result * (1 + _ITEM * listed) + _worked(node, parts), listed)
 
 
@@ -83,6 +91,8 @@ _TEXTS: Final = frozenset(("varchar", "text", "string", "char", "bpchar", "nvarc
 def problem_of(node: Mapping[str, Any]) -> str | None:
     """What is wrong with the arguments of a function, whose work or result would not be bounded by its texts' lengths alone."""
     name, arguments = str(node["function_name"]).lower(), _children(node)
+    if name == "decode" and len(arguments) > 1:
+        return "decode takes bytes in UTF-8 and no name of another encoding; leave its second argument out"
     if name not in _PATTERNS and not name.startswith(_JSON) and name != "->>":
         return None
     for number, argument in enumerate(arguments[1:], 2):
@@ -95,6 +105,13 @@ def problem_of(node: Mapping[str, Any]) -> str | None:
     ):
         return f"{name} would return all levels of a text, each with those inside it; write a path without ** and .."
     return None
+
+
+def _lists(node: Mapping[str, Any]) -> bool:
+    """Whether the result of a function may be a list, by its own: of JSON's, where the path has a star."""
+    name = node["function_name"].lower()
+    starred = any("*" in _literal(argument) for argument in _children(node)[1:])
+    return name in ALWAYS_LISTS or (name in LISTS and starred)
 
 
 def _function(node: Mapping[str, Any], parts: Sequence[Size]) -> int:

@@ -7,14 +7,15 @@ functions are checked by the catalogue (catalogue.py). Evaluation is in evaluati
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from susurrus.agents.expressions.beside import fold, is_beside, problem_of_path, unfold
 from susurrus.agents.expressions.catalogue import ALWAYS_LISTS, functions, types
 from susurrus.agents.expressions.connection import connect
-from susurrus.agents.expressions.growth import MAX_BYTES, MAX_TEXT_BYTES, problem_of, size_of
+from susurrus.agents.expressions.growth import MAX_BYTES, MAX_LIST_TEXT_BYTES, MAX_TEXT_BYTES, problem_of, size_of
 from susurrus.agents.expressions.misread import doubts, hyphened_words, misread, named_result, quoted_words
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import Path
@@ -31,7 +32,6 @@ _REFUSED: Final = {
     "SUBQUERY": "a query inside an expression",
     "WINDOW": "a window function, which sees other records",
     "STAR": "all fields at once",
-    "PARAMETER": "a parameter",
     "LAMBDA": "a lambda",
     "COLLATE": "a collation",
 }
@@ -46,29 +46,29 @@ class Expression:
     text: str
     fields: tuple[Path, ...]
 
-    def bytes_of(self, longest: int) -> int:
-        """What all parts together take for a record whose fields have texts of at most so many bytes."""
-        return size_of(_tree(self.text)["statements"][0]["node"]["select_list"][0], longest).total
+    def bytes_of(self, longest: int, blobs: Collection[Path] = ()) -> int:
+        """What all parts together take for a record whose fields have texts of at most so many bytes. blobs: fields with bytes."""
+        return size_of(_selected(self.text)[0], longest, blobs).total
 
     def doubts(self) -> list[str]:
         """Names of fields in double quotes that may be meant as texts (`misread.doubts`)."""
-        return doubts(_nodes(_tree(self.text)["statements"][0]["node"]["select_list"]))
+        return doubts(_nodes(_selected(self.text)))
 
     def texts(self) -> list[str]:
         """The texts in single quotes, as SQL writes them, in order of first occurrence."""
         found: dict[str, None] = {}
-        for node in _nodes(_tree(self.text)["statements"][0]["node"]["select_list"]):
+        for node in _nodes(_selected(self.text)):
             if node["class"] == "CONSTANT" and node["literal"]["kind"] == "STRING":
                 found["'" + str(node["literal"]["text"]).replace("'", "''") + "'"] = None
         return list(found)
 
     def renamed(self, names: Mapping[Path, str]) -> str:
         """The expression with other names for its fields."""
-        tree = _tree(self.text)
-        for node in _nodes(tree["statements"][0]["node"]["select_list"]):
+        selected = _selected(self.text)
+        for node in _nodes(selected):
             if node["class"] == "COLUMN_REF":
                 node["column_names"] = [names[tuple(node["column_names"])]]
-        return _written(tree)
+        return _written(selected)
 
 
 def parse(text: str, *, listed: bool = False) -> Expression:
@@ -101,6 +101,7 @@ def _parsed(text: str, listed: bool) -> Expression:
     if len(statements) != 1 or _frame(statements[0]) != _frame(_tree("1")["statements"][0]):
         raise _error(text, None, "this is more than one expression; write one, without clauses such as FROM or LIMIT")
     selected = statements[0]["node"]["select_list"]
+    fold(selected)
     if len(selected) != 1:
         raise _error(text, None, "these are several expressions; write one")
     if selected[0]["alias"]:
@@ -123,7 +124,8 @@ def _parsed(text: str, listed: bool) -> Expression:
             raise _error(text, node.get("query_location"), problem)
         if node["class"] == "COLUMN_REF":
             fields[tuple(node["column_names"])] = None
-    size = size_of(selected[0])
+    longest = MAX_LIST_TEXT_BYTES if listed else MAX_TEXT_BYTES
+    size = size_of(selected[0], longest)
     if listed and not size.listed:
         raise _error(
             text,
@@ -139,18 +141,15 @@ def _parsed(text: str, listed: bool) -> Expression:
         raise _error(
             text,
             None,
-            f"one record's texts, of up to {MAX_TEXT_BYTES:,} bytes each, could become {grown:,} bytes in the expression, "
+            f"one record's texts, of up to {longest:,} bytes each, could become {grown:,} bytes in the expression, "
             f"and at most {MAX_BYTES:,} are possible; join fewer texts, or shorten what replaces them",
         )
-    return Expression(_written(tree), tuple(fields))
+    return Expression(_written(selected), tuple(fields))
 
 
 def quoted(path: Path) -> str:
     """A field's path as an expression names it."""
-    node = {**_tree("a")["statements"][0]["node"]["select_list"][0], "column_names": list(path)}
-    tree = _tree("a")
-    tree["statements"][0]["node"]["select_list"] = [node]
-    return _written(tree)
+    return _written([{**_selected("a")[0], "column_names": list(path)}])
 
 
 def _problem(node: Mapping[str, Any]) -> str | None:
@@ -158,6 +157,8 @@ def _problem(node: Mapping[str, Any]) -> str | None:
     kind = node["class"]
     if kind in _PLAIN or (kind == "OPERATOR" and node["type"] in _OPERATORS):
         return None
+    if is_beside(node):
+        return problem_of_path(tuple(node["column_names"]))
     if kind == "COLUMN_REF":
         if node["column_names"][-1].lower() in _CLOCKS:
             return f"{node['column_names'][-1]} is the clock, which a record does not decide; use a field"
@@ -225,7 +226,18 @@ def _stops(source: bytes) -> int | None:
     return (_place(tree) or 0) if tree["error"] else None
 
 
-def _written(tree: dict[str, Any]) -> str:
+def _selected(text: str) -> list[dict[str, Any]]:
+    """What a statement selects."""
+    selected: list[dict[str, Any]] = _tree(text)["statements"][0]["node"]["select_list"]
+    fold(selected)
+    return selected
+
+
+def _written(selected: list[dict[str, Any]]) -> str:
+    """The text of what is selected, which is of no use any more."""
+    unfold(selected, lambda: _selected("encode(a)")[0], lambda name: quoted((name,)))
+    tree = _tree("a")
+    tree["statements"][0]["node"]["select_list"] = selected
     row = _parser().cursor().execute("SELECT json_deserialize_sql(?)", [json.dumps(tree)]).fetchone()
     return str(row[0]).removeprefix(_SELECT)
 

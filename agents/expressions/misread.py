@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from susurrus.agents.expressions.connection import connect
+from susurrus.topics.records.fields import BESIDE_NAMES
 
 _Node = Mapping[str, Any]
 
@@ -53,8 +54,10 @@ def misread(node: _Node, source: bytes) -> Misread | None:
                 )
     if node["class"] == "PARAMETER":
         name = "$" + node["identifier"]
+        beside = ", ".join(f"${one}" for one in BESIDE_NAMES)
         return Misread(
-            f'{name} is a parameter of SQL, and there are none: for a field of that name write "{name}" in double quotes',
+            f'{name} is a parameter of SQL, and there are none: for a field of that name write "{name}" in double quotes; what a '
+            f"record has beside its value is {beside}",
             node["query_location"],
         )
     return _text_in_double_quotes(node, source)
