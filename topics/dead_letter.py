@@ -19,6 +19,7 @@ TOPIC = "__streams.errors.topic"
 PARTITION = "__streams.errors.partition"
 OFFSET = "__streams.errors.offset"
 STAGE = "susurrus.stage"
+ITEM = "susurrus.item"
 VERSION_HEADER = "susurrus.schema"
 VERSION = 1
 
@@ -27,17 +28,20 @@ Headers = list[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Where a refused record is, and why it was refused. stage: which part of the pipeline refused it."""
+    """Where a refused record is, and why it was refused. stage: which part of the pipeline refused it. item: which of the record's
+    items it was, from 0 on, where a record was taken apart (`input.each`)."""
 
     reason: Reason
     topic: str
     partition: int
     offset: int
     stage: str = "route"
+    item: int | None = None
 
 
 def encode_headers(letter: DeadLetter) -> Headers:
     """Headers of the dead letter. Nothing in them comes from the record's own bytes."""
+    item = [] if letter.item is None else [(ITEM, b"%d" % letter.item)]
     return [
         (EXCEPTION, letter.reason.name.encode()),
         (MESSAGE, letter.reason.message.encode()),
@@ -47,6 +51,7 @@ def encode_headers(letter: DeadLetter) -> Headers:
         (OFFSET, b"%d" % letter.offset),
         (STAGE, letter.stage.encode()),
         (VERSION_HEADER, b"%d" % VERSION),
+        *item,
     ]
 
 
@@ -60,6 +65,7 @@ def decode_headers(headers: Sequence[tuple[str, bytes | None]]) -> DeadLetter:
             partition=int(found[PARTITION]),
             offset=int(found[OFFSET]),
             stage=found[STAGE].decode(),
+            item=int(found[ITEM]) if ITEM in found else None,
         )
     except (KeyError, ValueError) as error:
         raise MalformedRecord(f"dead letter: {type(error).__name__} in its headers") from None

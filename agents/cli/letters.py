@@ -75,9 +75,13 @@ def _references(shown: Shown) -> Table:
         table.add_column(name, overflow="fold")
     for name in ("partition", "offset"):
         table.add_column(name, justify="right", no_wrap=True)
+    items = any(letter.item is not None for letter, _ in shown)
+    if items:
+        table.add_column("item", justify="right", no_wrap=True)
     for letter, _ in shown:
         written = format_time(letter.at // 1000 * 1000)
-        table.add_row(written, letter.reason.name, letter.topic, str(letter.partition), str(letter.offset))
+        item = [] if not items else ["" if letter.item is None else str(letter.item)]
+        table.add_row(written, letter.reason.name, letter.topic, str(letter.partition), str(letter.offset), *item)
     return table
 
 
@@ -99,7 +103,9 @@ def letters_json(topic: str, found: Scan, shown: Shown, values: bool) -> dict[st
         return None if data is None else base64.b64encode(data).decode()
 
     def reference(letter: Letter, record: RawRecord | None) -> dict[str, Any]:
-        where = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+        where: dict[str, Any] = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
+        if letter.item is not None:
+            where["item"] = letter.item
         known = {"written": format_time(letter.at), "reason": letter.reason.name, "stage": letter.stage, **where}
         if not values:
             return known

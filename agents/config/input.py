@@ -96,12 +96,12 @@ class InputSettings(Section):
     time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
     """Unit of the time field; `iso` is ISO 8601 text. Not used with `time = "kafka"`."""
     null_user: Literal["dead-letter", "value"] = "dead-letter"
-    """What happens to records whose user is null: set aside, or all treated as one user called null."""
+    """What happens to records whose user is null or absent: set aside, or all treated as one user called null."""
     empty_user: Literal["dead-letter", "value"] = "dead-letter"
     """What happens to records whose user is the empty text, as Protobuf's default and many producers write it for nobody: set
     aside, or all treated as one user."""
     null_key: Literal["dead-letter", "value"] = "value"
-    """What happens to records whose key is null: counted under the key null, or set aside."""
+    """What happens to records whose key is null or absent: counted under the key null, or set aside."""
     max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
     """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
 

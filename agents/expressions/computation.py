@@ -5,6 +5,7 @@ decided alone. A record that does not meet the condition is FILTERED, whatever e
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -41,6 +42,8 @@ class Computation:
             self.paths = list(dict.fromkeys([*plain, *(path for one in evaluations for path in one.expression.fields)]))
         check_paths(self.paths)
         self._idle = not evaluations
+        self.asked: list[Path] | None = None if self._where is None else list(self._where.expression.fields)
+        """The fields of the condition; None where there is none."""
 
     def close(self) -> None:
         """End the engine."""
@@ -58,6 +61,10 @@ class Computation:
         if self._where is not None:
             met, reasons = _evaluated(self._where, columns, len(accepted))
             reasons[(reasons == 0) & ~np.array(met, np.bool_)] = Reason.FILTERED
+            for row, why in chunk.pending.items():
+                at = int(np.searchsorted(accepted, row))
+                if reasons[at] != Reason.FILTERED:
+                    reasons[at] = why
             accepted, columns, _ = _without(accepted, columns, reasons, refused)
         computed: dict[ComputedField, list[Any]] = {}
         failed = np.zeros(len(accepted), np.uint8)
@@ -67,12 +74,13 @@ class Computation:
         _, columns, good = _without(accepted, columns, failed, refused)
         if good is not None:
             computed = {scalar: list(compress(values, good)) for scalar, values in computed.items()}
-        return Chunk(
-            rows=chunk.rows,
+        return replace(
+            chunk,
             columns=[
                 computed[scalar] if isinstance(scalar, ComputedField) else columns[scalar] for scalar in self._scalars
             ],
             refused=refused,
+            pending={},
         )
 
 

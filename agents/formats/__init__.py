@@ -36,6 +36,10 @@ class InputSection(Protocol):
         """What is in ``schema_file``, once it was read."""
 
     @property
+    def key_format(self) -> str:
+        """A name in ``FORMATS``, where the key is no scalar."""
+
+    @property
     def envelope(self) -> str:
         """A name in ``ENVELOPES``."""
 
@@ -65,7 +69,7 @@ def is_plain_json(source: InputSection) -> bool:
 
 
 def _bare(source: InputSection, paths: Sequence[Path], part: str) -> Format:
-    form = FORMATS[source.format]
+    form = FORMATS[source.format if part == "value" else source.key_format]
     options = {name: source.schema_text if name == "schema_file" else getattr(source, name) for name in form.options}
     made = form(paths, None if form.setting is None else getattr(source, form.setting), **options)
     made.part = part

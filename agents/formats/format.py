@@ -106,9 +106,10 @@ class Format(ABC):
         chunk has been taken.
         """
 
-    def ask_first(self, paths: Sequence[Path]) -> None:
-        """Say which paths are the condition's, before anything is read."""
-        self.first = paths
+    def prepare(self, first: Sequence[Path], lists: Sequence[Path]) -> None:
+        """Called before anything is read. first: the condition's paths. lists: those of lists and objects that are taken apart: a
+        format may leave their members as msgspec.Raw in JSON, so that each of them is decoded by itself."""
+        self.first = first
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
         """Which fields no record can have, a failure each; nothing where only the records can tell."""
@@ -153,7 +154,7 @@ class ObjectFormat(Format):
                         self.waits = reason.finding
                         break
                     objects.append(Reason.UNDECODABLE)
-            yield chunk_of_objects(objects, self.paths)
+            yield chunk_of_objects(objects, self.paths, self.first)
             if len(objects) < len(chunk):
                 return
 

@@ -38,6 +38,11 @@ class Json(Format):
         self.framing = FRAMINGS[framing or self.framings[0]]
         self.reads_headers = self.framing.reads_headers
 
+    def prepare(self, first: Sequence[Path], lists: Sequence[Path]) -> None:
+        """Reads the condition's fields of payloads of which others cannot be read, and leaves the members of lists."""
+        super().prepare(first, lists)
+        self._reader = JsonReader(self.paths, first, lists)
+
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
     ) -> Iterator[Chunk]:

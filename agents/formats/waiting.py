@@ -10,14 +10,14 @@ import contextlib
 import logging
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.reader import RecordReader
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.scanning import DecompressedBatch, Scanned
 from susurrus.topics.wire.batch_reader import MalformedBatch
@@ -53,15 +53,9 @@ class Fetch(Protocol):
         """What is from an offset on."""
 
 
-class DecodedColumns(Protocol):
-    """What a batch is decoded to: a column per field."""
-
-    def __len__(self) -> int:
-        """Rows."""
-
-
-C = TypeVar("C", bound=DecodedColumns)
-C_co = TypeVar("C_co", bound=DecodedColumns, covariant=True)
+C = TypeVar("C")
+"""What a batch is decoded to: a column per field."""
+C_co = TypeVar("C_co", covariant=True)
 
 
 class WholeDecoder(Protocol[C_co]):
@@ -101,7 +95,7 @@ class Patience:
 class Intake(Generic[C]):
     """What was fetched of one raw partition, decoded in its order; a record that waits holds up all behind it.
 
-    decode: columns of records, from their payloads' chunks. position: the input offset at which it begins. stage, topic, partition:
+    decode: columns of records, from all of their chunks. position: the input offset at which it begins. stage, topic, partition:
     whose intake it is, and what it reads. watermarks: the first and the end offset of a topic's partition; may raise
     KafkaException. whole: decodes record batches to the same columns, where nothing can wait. Neither function refers to the stage,
     which has the intake: it would keep itself when its task has ended.
@@ -109,7 +103,7 @@ class Intake(Generic[C]):
 
     def __init__(
         self,
-        form: Format,
+        form: RecordReader,
         decode: Callable[[Iterable[Chunk], list[Any]], C],
         *,
         position: int,
@@ -184,9 +178,15 @@ class Intake(Generic[C]):
         def overdue(row: int) -> bool:
             return self._patience.over(records[row].offset, records[row].timestamp, now)
 
-        headers = [record.headers for record in records] if self._form.reads_headers else None
-        columns = self._decode_chunks(self._form.read([record.value for record in records], overdue, headers), records)
-        taken, left_out = len(columns), 0
+        taken = left_out = 0
+
+        def counted() -> Iterator[Chunk]:
+            nonlocal taken
+            for chunk in self._form.read(records, overdue):
+                taken += chunk.rows if chunk.records is None else chunk.records
+                yield chunk
+
+        columns = self._decode_chunks(counted(), records)
         if self._form.waits is None:
             self.waits = None
         else:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding, waits
-from susurrus.agents.formats import decoder_of, is_plain_json
+from susurrus.agents.formats.reading import is_plain, reader_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Placed
 from susurrus.agents.histogram.growth import TopicGrowth
@@ -41,8 +41,8 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.compiled import compiled
 from susurrus.topics.raw_batches import RawBatchDecoder
-from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder
-from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, places
+from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.wire.partitioner import of_placements, placements
 
@@ -74,8 +74,9 @@ def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integ
 def whole_decoder(settings: HistogramSettings) -> RawBatchDecoder | None:
     """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered."""
     schema = settings.raw_schema()
-    computed = settings.input.where is not None or any(isinstance(scalar, ComputedField) for scalar in schema.scalars)
-    if compiled is None or not is_plain_json(settings.input) or computed:
+    fields = [scalar for scalar in schema.scalars if not isinstance(scalar, ComputedField)]
+    computed = settings.input.where is not None or len(fields) < len(schema.scalars)
+    if compiled is None or computed or not is_plain(settings.input, fields):
         return None
     return RawBatchDecoder(schema)
 
@@ -99,7 +100,13 @@ class RouteStage(Stage):
         decoder = RawDecoder(services.settings.raw_schema())
         self._computation = computation = Computation(decoder.scalars, services.settings.input.where)
         self._intake = Intake(
-            decoder_of(services.settings.input, computation.paths),
+            reader_of(
+                services.settings.input,
+                computation.paths,
+                asked=computation.asked,
+                topic=self._topic,
+                partition=partition,
+            ),
             lambda chunks, records: decoder.decode(computation.applied(chunks)),
             position=position,
             stage=self.name,
@@ -225,10 +232,15 @@ class RouteStage(Stage):
             self._clock.cuts.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
 
     def _pack(self, records: Sequence[Any], columns: RawColumns) -> None:
-        n = len(records)
         offsets, stamps, kinds = _facts(records)
         otherwise = self._clock.stamped_otherwise(kinds)
         placed = self._place(stamps, offsets, ~otherwise)
+        if columns.record is not None and columns.item is not None:
+            of = columns.record
+            stamps, otherwise = stamps[of], otherwise[of]
+            placed = Placed(placed.interval[of], placed.clamped, placed.too_far[of])
+            offsets = places(offsets[of], columns.item)
+        n = len(offsets)
         event_time = stamps if columns.event_time is None else columns.event_time
         window = self._calendar.window_of(event_time)
         first_interval = window * self._calendar.intervals_per_window
@@ -250,9 +262,10 @@ class RouteStage(Stage):
         counters["in"] += n
         counters["late"] += int(late.sum())
         counters["interval_moved"] += placed.clamped
-        filtered = reason == Reason.FILTERED
-        counters["filtered"] += int(filtered.sum())
-        counters["dead_letter"] += self._letters.refuse(records, np.where(filtered, Reason.OK, reason))
+        left_out = np.isin(reason, list(LEFT_OUT))
+        counters["filtered"] += int(left_out.sum())
+        why = np.where(left_out, Reason.OK, reason)
+        counters["dead_letter"] += self._letters.refuse(records, why, columns.record, columns.item)
 
         rows = np.flatnonzero(good)
         if not len(rows):

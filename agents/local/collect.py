@@ -18,6 +18,7 @@ import numpy as np
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.reading import of_values
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.local.reports import PATHS, ReportFormat, joined
@@ -59,7 +60,7 @@ class CollectStage(LocalStage):
         self._topic = services.topic("reports")
         self._ahead = services.settings.clock.max_ahead
         self._intake = Intake(
-            ReportFormat(decoder_of(services.settings.input, PATHS)),
+            of_values(ReportFormat(decoder_of(services.settings.input, PATHS))),
             lambda chunks, records: joined(chunks),
             position=position,
             stage=self.name,

@@ -26,7 +26,7 @@ from susurrus.topics.wire.packing import MalformedRecord
 
 class Letter(NamedTuple):
     """A dead letter. at: when it was written, in ms. topic, partition, offset: where the refused record is. key, value: of that
-    record, where the letter carries them."""
+    record, where the letter carries them. item: which of its items was refused, where it was taken apart."""
 
     at: int
     topic: str
@@ -36,6 +36,7 @@ class Letter(NamedTuple):
     stage: str
     key: bytes | None = None
     value: bytes | None = None
+    item: int | None = None
 
 
 @dataclass(slots=True)
@@ -159,7 +160,9 @@ def _letter(message: Message, values: bool) -> Letter:
     at = message.timestamp()[1]
     key: Any = message.key() if values else None
     value: Any = message.value() if values else None
-    return Letter(at, letter.topic, letter.partition, letter.offset, letter.reason, letter.stage, key, value)
+    return Letter(
+        at, letter.topic, letter.partition, letter.offset, letter.reason, letter.stage, key, value, letter.item
+    )
 
 
 @dataclass(frozen=True, slots=True)

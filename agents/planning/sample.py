@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.expressions.computation import Computation
-from susurrus.agents.formats import decoder_of
+from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.messages import record_of
 from susurrus.agents.planning import files
 from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamp_type
 from susurrus.mechanisms.arrays import Int32s, Int64s
@@ -146,20 +147,23 @@ def read_slice(
         chosen = choose(clients, topic)
         decoder = RawDecoder(_schema(settings, wide))
         computation = Computation(decoder.scalars, settings.input.where)
-        form = decoder_of(settings.input, computation.paths)
+        reader = reader_of(settings.input, computation.paths, topic=topic, partition=None, asked=computation.asked)
         found = _Gathering(settings)
         try:
             for records in records_of(clients, topic, chosen, _BATCH):
                 if stamped is not None:
                     records = [record for record in records if stamped[0] <= record.timestamp()[1] < stamped[1]]
-                payloads = [record.value() for record in records]
-                columns = decoder.decode(computation.applied(form.read(payloads, lambda row: True)))
-                if len(columns) < len(records):
-                    raise SusurrusError(str(form.waits or "a schema is not known yet; try again"))
-                found.add(columns, _stamps(records), settings.clock.chosen.stamped_otherwise(_types(records)))
+                chunks = list(reader.read([record_of(record) for record in records], lambda row: True))
+                if sum(chunk.rows if chunk.records is None else chunk.records for chunk in chunks) < len(records):
+                    raise SusurrusError(str(reader.waits or "a schema is not known yet; try again"))
+                columns = decoder.decode(computation.applied(chunks))
+                stamps, otherwise = _stamps(records), settings.clock.chosen.stamped_otherwise(_types(records))
+                if columns.record is not None:
+                    stamps, otherwise = stamps[columns.record], otherwise[columns.record]
+                found.add(columns, stamps, otherwise)
                 progress(min(found.read, chosen.records), chosen.records)
         finally:
-            form.close()
+            reader.close()
     finally:
         if own:
             clients.close()

@@ -27,17 +27,33 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def refuse(self, records: Sequence[Any], reason: npt.NDArray[np.integer]) -> int:
-        """Note the records whose reason is not OK, and return their number. reason: one for each record."""
+    def refuse(
+        self,
+        records: Sequence[Any],
+        reason: npt.NDArray[np.integer],
+        record_of: npt.NDArray[np.int64] | None = None,
+        item_of: npt.NDArray[np.int64] | None = None,
+    ) -> int:
+        """Note the rows whose reason is not OK, and return their number.
+
+        reason: one for each row. record_of, item_of: each row's record, and its place in it; None where every record is one row.
+        """
         bad = np.flatnonzero(reason).tolist()
         for row in bad:
-            record = records[row]
+            record = records[row if record_of is None else int(record_of[row])]
             value, key = (record.value, record.key) if self._keep else (None, None)
             if len(value or b"") + len(key or b"") > self._limit:
                 value = key = None
             self._messages.append({"value": value, "key": key})
             why = Reason(int(reason[row]))
-            letter = DeadLetter(why, self._topic, self._partition, record.offset, stage=self._stage)
+            letter = DeadLetter(
+                why,
+                self._topic,
+                self._partition,
+                record.offset,
+                stage=self._stage,
+                item=None if item_of is None or item_of[row] < 0 else int(item_of[row]),
+            )
             self._headers.append(encode_headers(letter))
             self._reasons[why.name] += 1
         return len(bad)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats import decoder_of, is_plain_json
+from susurrus.agents.formats.reading import is_plain, reader_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
@@ -50,7 +50,8 @@ _QUIET_SECONDS = 1.0
 
 def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatchDecoder | None:
     """The compiled decoder, where it is there and records are JSON objects."""
-    return None if compiled is None or not is_plain_json(settings.input) else ValuesBatchDecoder(schema)
+    plain = is_plain(settings.input, ValuesDecoder(schema).paths)
+    return None if compiled is None or not plain else ValuesBatchDecoder(schema)
 
 
 class StreamStage(Stage):
@@ -74,7 +75,7 @@ class StreamStage(Stage):
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
         decoder, by_key = ValuesDecoder(schema), settings.stream is None
         self._intake = Intake(
-            decoder_of(services.settings.input, decoder.paths),
+            reader_of(services.settings.input, decoder.paths, topic=self._topic, partition=partition),
             lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
             position=position,
             stage=self.name,

@@ -27,6 +27,10 @@ class Assembled:
     reason: Reasons
     categories: list[tuple[Int32s, list[bytes]]]
     numbers: list[Int64s]
+    record: Int64s | None
+    """int64[n], the payload of each row; None where every payload is one row."""
+    item: Int64s | None
+    """int64[n], the row's place in it."""
 
 
 class RecordColumns:
@@ -39,6 +43,9 @@ class RecordColumns:
     def __init__(self, groups: Sequence[Sequence[Categories]], measures: Sequence[Measure]) -> None:
         self._groups, self._measures = groups, measures
         self._refused: list[Reasons] = []
+        self._records = 0
+        self._record: list[Int64s] = []
+        self._item: list[Int64s] = []
         self._codes: list[list[list[Int32s]]] = [[[] for _ in group] for group in groups]
         self._numbers: list[list[tuple[Int64s, Reasons]]] = [[] for _ in measures]
 
@@ -47,6 +54,10 @@ class RecordColumns:
         refused = np.zeros(chunk.rows, np.uint8)
         refused[list(chunk.refused)] = list(chunk.refused.values())
         self._refused.append(refused)
+        if chunk.record is not None and chunk.item is not None:
+            self._record.append(chunk.record + self._records)
+            self._item.append(chunk.item)
+        self._records += chunk.rows if chunk.records is None else chunk.records
         columns = iter(chunk.columns)
         for group, found in zip(self._groups, self._codes, strict=True):
             for categories, pieces in zip(group, found, strict=True):
@@ -69,7 +80,8 @@ class RecordColumns:
             found = [spread(codes[reason == 0], items, good) for codes, items in found]
             for column in numbers:
                 column[~good] = 0
-        return Assembled(reason=whole, categories=found, numbers=numbers)
+        record, item = (np.concatenate(places) if places else None for places in (self._record, self._item))
+        return Assembled(reason=whole, categories=found, numbers=numbers, record=record, item=item)
 
 
 def note(reason: Reasons, found: npt.NDArray[np.integer]) -> None:

@@ -28,8 +28,8 @@ _EXACT = 2.0**53
 class Categories:
     """Collects the distinct scalars of one column; codes count up in order of first occurrence.
 
-    missing: the reason for an absent scalar, and for null unless nullable. limit: of canonical bytes. empty: the reason for the
-    empty text, OK where it is a scalar like others.
+    missing: the reason for null and for an absent scalar, which are one, unless nullable. limit: of canonical bytes. empty: the
+    reason for the empty text, OK where it is a scalar like others.
     """
 
     def __init__(self, missing: Reason, *, nullable: bool, limit: int, empty: Reason = Reason.OK) -> None:
@@ -61,7 +61,7 @@ class Categories:
                 # What was written is lost: 9007199254740993.0 reads as ...992, and one user would become two.
                 return -Reason.INEXACT_NUMBER
             return codes[int(scalar) if scalar.is_integer() else scalar]
-        if scalar is None and self._nullable:
+        if (scalar is None or scalar is UNSET) and self._nullable:  # many producers leave nulls out
             return codes[None]
         if scalar is None or scalar is UNSET:
             return -self._missing

@@ -87,12 +87,21 @@ class Fields:
 
     decode: from its text to a record with what is at the paths; raises as msgspec does. A path whose parent is absent or null is
     absent; a parent that is no object does not decode. Of duplicate names the last wins, as in most decoders. The empty path is the
-    value itself, whatever it is. Raises ValueError when one path leads through another.
+    value itself, whatever it is. lists: of the paths, those of lists and objects whose members are decoded later, each by itself:
+    they are msgspec.Raw. Raises ValueError when one path leads through another.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], lists: Sequence[Path] = ()) -> None:
         tree = _tree(paths)
-        self.decode = _decoder("Record", tree) if tree is not None else msgspec.json.Decoder().decode
+        if tree is None:
+            self.decode: Callable[[bytes], Any] = msgspec.json.Decoder(_MEMBERS if () in lists else Any).decode
+        else:
+            for path in lists:
+                node = tree
+                for name in path[:-1]:
+                    node = node[name]
+                node[path[-1]] = _LIST
+            self.decode = _decoder("Record", tree)
         self._tree = tree
         self._steps = {path: [] if tree is None else _steps(tree, path) for path in paths}
 
@@ -129,6 +138,11 @@ def _tree(paths: Sequence[Path]) -> dict[str, Any] | None:
     return tree
 
 
+_MEMBERS: Final[Any] = list[msgspec.Raw] | dict[str, msgspec.Raw] | str | int | float | bool | None
+_LIST: Final[Any] = object()
+"""Stands in a tree where members are decoded later."""
+
+
 def _decoder(name: str, tree: Mapping[str, Any], *, optional: bool = False) -> Callable[[bytes], Any]:
     """Reads one object. optional: or null."""
     if not _is_escaped(tree):
@@ -139,8 +153,7 @@ def _decoder(name: str, tree: Mapping[str, Any], *, optional: bool = False) -> C
     whole = msgspec.json.Decoder(objects | None if optional else objects).decode
     record = msgspec.defstruct(name, [(f"f{index}", Any, UNSET) for index in range(len(tree))], gc=False)
     below: list[tuple[str, str, Callable[[Any], Any]]] = [
-        (f"f{index}", field, msgspec.json.decode if inner is None else _decoder(f"{name}{index}", inner, optional=True))
-        for index, (field, inner) in enumerate(tree.items())
+        (f"f{index}", field, _read(f"{name}{index}", inner)) for index, (field, inner) in enumerate(tree.items())
     ]
 
     def decode(text: bytes) -> Any:
@@ -152,14 +165,23 @@ def _decoder(name: str, tree: Mapping[str, Any], *, optional: bool = False) -> C
     return decode
 
 
+def _read(name: str, inner: Any) -> Callable[[Any], Any]:
+    if inner is None or inner is _LIST:
+        return msgspec.json.Decoder(Any if inner is None else _MEMBERS).decode
+    return _decoder(name, inner, optional=True)
+
+
 def _is_escaped(tree: Mapping[str, Any]) -> bool:
-    return any(_ESCAPED_IN_JSON.search(field) or (below and _is_escaped(below)) for field, below in tree.items())
+    return any(
+        _ESCAPED_IN_JSON.search(field) or (isinstance(below, dict) and _is_escaped(below))
+        for field, below in tree.items()
+    )
 
 
 def _struct(name: str, tree: Mapping[str, Any]) -> type[msgspec.Struct]:
     names, fields = {}, []
     for index, (field, below) in enumerate(tree.items()):
-        kind = Any if below is None else _struct(f"{name}{index}", below) | None
+        kind: Any = Any if below is None else _MEMBERS if below is _LIST else _struct(f"{name}{index}", below) | None
         fields.append((f"f{index}", kind, msgspec.field(default=UNSET)))
         names[f"f{index}"] = field
     return msgspec.defstruct(name, fields, rename=names, gc=False)

@@ -5,9 +5,10 @@ is proved that the lines are whole values (measured: 0.29 us against 0.21 us a r
 line or one value on several lines. A refused payload costs its own exception and no more: the map goes on behind it.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -21,7 +22,8 @@ CHUNK = 8192
 """Payloads to decode at a time, so that their objects stay in the processor's cache."""
 
 _DEEP = 2 * MAX_DEPTH  # bytes: what is well-formed and shorter cannot nest deeper than MAX_DEPTH
-_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
+REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What msgspec raises for a payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,8 @@ class Chunk:
     path, of the accepted rows in order, UNSET where a field is absent. refused: why the others were refused, by their row in the
     chunk. pending: why accepted rows are to be refused, unless they are left out before that; of these, only the fields that a
     condition asks for need be in the columns. records: the number of payloads; record: int64[rows], each row's payload among them,
-    which rises; item: int64[rows], its place there. None where every payload is one row.
+    which rises; item: int64[rows], its place there, -1 for a payload that could not be taken apart. None where every payload is one
+    row.
     """
 
     rows: int
@@ -57,11 +60,13 @@ class Enveloped:
 
 
 class JsonReader:
-    """Reads JSON objects as far as some paths need it. paths: of `fields.parse_paths`."""
+    """Reads JSON objects as far as some paths need it. paths: of `fields.parse_paths`. first: of these, the ones that are read even
+    where others cannot be; such a payload is pending. lists: as of Fields."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], first: Sequence[Path] = (), lists: Sequence[Path] = ()) -> None:
         self._paths = paths
-        self._fields = Fields(paths)
+        self._first, self._first_fields = first, Fields(first) if first and len(first) < len(paths) else None
+        self._fields = Fields(paths, lists)
         self._decode = self._fields.decode
 
     def read(self, payloads: Sequence[bytes | None]) -> Iterator[Chunk]:
@@ -70,7 +75,27 @@ class JsonReader:
             chunk = payloads[start : start + CHUNK]
             records, refused = self._records(chunk)
             columns = [self._fields.column(records, path) for path in self._paths]
-            yield Chunk(rows=len(chunk), columns=columns, refused=refused)
+            pending = {} if self._first_fields is None or not refused else self._asked(chunk, refused, columns)
+            yield Chunk(rows=len(chunk), columns=columns, refused=refused, pending=pending)
+
+    def _asked(
+        self, payloads: Sequence[bytes | None], refused: dict[int, Reason], columns: list[list[Any]]
+    ) -> dict[int, Reason]:
+        """Moves payloads of which the first fields can be read from the refused to the pending ones, with these fields."""
+        found: dict[int, Any] = {}
+        fields = self._first_fields
+        assert fields is not None
+        for row, why in refused.items():
+            payload = payloads[row]
+            if payload is None or why is Reason.TOO_DEEP:
+                continue
+            with contextlib.suppress(*REFUSED):
+                found[row] = fields.decode(payload)
+        pending = {row: refused.pop(row) for row in found}
+        for path, column in zip(self._paths, columns, strict=True):
+            read = fields.column(list(found.values()), path) if path in self._first else [UNSET] * len(found)
+            insert_rows(column, dict(zip(found, read, strict=True)), refused, len(payloads))
+        return pending
 
     def _records(self, payloads: Sequence[bytes | None]) -> tuple[list[Any], dict[int, Reason]]:
         """Decoded records of the accepted payloads, in order, and why the others (by position) were refused."""
@@ -94,57 +119,66 @@ class JsonReader:
         while len(records) + skipped < len(accepted):
             try:
                 records.extend(decoded)  # keeps what came before an exception, and the map goes on behind it
-            except _REFUSED:
+            except REFUSED:
                 row = rows[len(records) + skipped]
                 refused[row] = reason_of(payloads[row], self._paths)
                 skipped += 1
         return records, refused
 
 
-def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path]) -> Chunk:
+def insert_rows(column: list[Any], added: Mapping[int, Any], refused: Mapping[int, Reason], rows: int) -> None:
+    """Puts values at their rows into a column that has neither them nor the refused rows."""
+    if added:
+        others = iter(column[:])
+        column[:] = [added[row] if row in added else next(others) for row in range(rows) if row not in refused]
+
+
+def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path], first: Sequence[Path] = ()) -> Chunk:
     """The same of records that another format's parser has decoded. None: a tombstone. A Reason: refused over there.
 
     The empty path is the whole object, which then may be any value. Paths below `$envelope` lead through what is around an
-    Enveloped; of one that has a reason the row is pending, and no other path finds anything.
+    Enveloped. first: as of JsonReader; of an Enveloped that has a reason, only what is around it can be had.
     """
     columns: list[list[Any]] = [[] for _ in paths]
     refused: dict[int, Reason] = {}
     pending: dict[int, Reason] = {}
-    steps = [(path[:2] == ENVELOPE, path[2:] if path[:2] == ENVELOPE else path) for path in paths]
     for row, record in enumerate(objects):
         if record is None or isinstance(record, Reason):
             refused[row] = Reason.TOMBSTONE if record is None else record
             continue
+        value, around, reason = record, _NOTHING, Reason.OK
         if isinstance(record, Enveloped):
-            reason, found = _of_enveloped(record, steps)
-        else:
-            found = _found(record, {}, steps)
-            reason = Reason.OK if found is not None else Reason.WRONG_TYPE
-        if found is None:
-            refused[row] = reason
-            continue
-        if reason != Reason.OK:
+            value, around, reason = record.value, record.around, record.reason
+        try:
+            if reason:
+                raise TypeError  # without a value
+            found = [_found(value, around, path) for path in paths]
+        except TypeError:
+            reason = reason or Reason.WRONG_TYPE
+            asked = _asked(UNSET if isinstance(record, Enveloped) and record.reason else value, around, first)
+            if asked is None:
+                refused[row] = reason
+                continue
             pending[row] = reason
-        for column, value in zip(columns, found, strict=True):
-            column.append(value)
+            found = [asked.get(path, UNSET) for path in paths]
+        for column, one in zip(columns, found, strict=True):
+            column.append(one)
     return Chunk(rows=len(objects), columns=columns, refused=refused, pending=pending)
 
 
-_Steps = list[tuple[bool, Path]]
-"""Paths, and whether each leads through what is around a value."""
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
-def _found(value: Any, around: Mapping[str, Any], steps: _Steps) -> list[Any] | None:
-    """What is at the paths; None where a parent is no object."""
+def _found(value: Any, around: Mapping[str, Any], path: Path) -> Any:
+    """Raises TypeError where a parent is no object."""
+    return plain(walk(around, path[2:]) if path[:2] == ENVELOPE else walk(value, path))
+
+
+def _asked(value: Any, around: Mapping[str, Any], first: Sequence[Path]) -> dict[Path, Any] | None:
+    """What is at the first paths; None where there are none, or one cannot be had. value: UNSET where there is none."""
+    if not first or (value is UNSET and any(path[:2] != ENVELOPE for path in first)):
+        return None
     try:
-        return [plain(walk(around if beside else value, path)) for beside, path in steps]
+        return {path: _found(value, around, path) for path in first}
     except TypeError:
         return None
-
-
-def _of_enveloped(record: Enveloped, steps: _Steps) -> tuple[Reason, list[Any] | None]:
-    """The same, and what is wrong. With a reason the value's paths find nothing."""
-    found = _found(record.value, record.around, steps) if record.reason == Reason.OK else None
-    if found is not None:
-        return Reason.OK, found
-    return record.reason or Reason.WRONG_TYPE, _found(UNSET, record.around, steps)

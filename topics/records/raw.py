@@ -7,7 +7,7 @@ input is never an error of the batch but a Reason in its row.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,10 @@ from susurrus.topics.records.numbers import TimeUnit, event_times, first_step, m
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Int32s, Int64s
+
+MAX_ITEMS: Final = 1 << 20
+"""The most items of one record. A row's place in its raw partition is offset * MAX_ITEMS + item."""
+_MOST_OFFSETS: Final = (1 << 63) // MAX_ITEMS
 
 __all__ = ["ComputedField", "RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
 
@@ -63,8 +67,8 @@ class RawSchema:
 
     Paths: as `parse_path` reads them. user, key: one path or computed scalar, or several for a composite one.
     time: the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
-    its own; empty_user: the same of the empty text; both of any part. An absent field is always bad
-    input. max_key_bytes: of a canonical user or key.
+    its own; empty_user: the same of the empty text; both of any part. An absent field is null.
+    max_key_bytes: of a canonical user or key.
     """
 
     user: tuple[str | ComputedField, ...]
@@ -93,7 +97,8 @@ class RawColumns:
     reason: uint8[n], a Reason, 0 = good. user, key: int32[n], codes into users and keys, -1 for bad records. users:
     canonical JSON scalars, or arrays for composite users; keys: the same. values: int64[n, V], clamped
     grid units, 0 for bad records. event_time: int64[n] in ms, 0 for bad records; None when time is the Kafka
-    timestamp. placements: uint32 of each user, where the decoder knows them (partitioner.py).
+    timestamp. placements: uint32 of each user, where the decoder knows them (partitioner.py). record: int64[n], the record of each
+    row, where records were taken apart, and item: int64[n], the row's place in it; None where every record is one row.
     """
 
     reason: npt.NDArray[np.uint8]
@@ -104,9 +109,19 @@ class RawColumns:
     values: Int64s
     event_time: Int64s | None
     placements: npt.NDArray[np.uint32] | None = None
+    record: Int64s | None = None
+    item: Int64s | None = None
 
     def __len__(self) -> int:
         return int(self.reason.size)
+
+
+def places(offset: Int64s, item: Int64s) -> Int64s:
+    """int64[n]: the place of each row in its raw partition, by its record's offset and its place in the record. They are distinct,
+    and in the order of the records and of their items. Raises ValueError for offsets of 2^43 and more."""
+    if len(offset) and int(offset.max()) >= _MOST_OFFSETS:
+        raise ValueError("an offset of 2^43 or more leaves no room for a record's items")
+    return offset * MAX_ITEMS + item
 
 
 class RawDecoder:
@@ -147,4 +162,6 @@ class RawDecoder:
             keys=key_names,
             values=np.stack(found.numbers[:values], axis=1) if values else np.zeros((found.reason.size, 0), np.int64),
             event_time=None if schema.time is None else found.numbers[-1],
+            record=found.record,
+            item=found.item,
         )

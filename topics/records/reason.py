@@ -4,7 +4,7 @@
 """
 
 from enum import IntEnum
-from typing import Self
+from typing import Final, Self
 
 
 class Reason(IntEnum):
@@ -186,6 +186,29 @@ class Reason(IntEnum):
         "restore the topic's message.timestamp.type; to publish what was written meanwhile, start a new pipeline with the other "
         "clock.kind",
     )
+    # Set where records are taken apart (input.each):
+    NO_ITEMS = 28, "the record has no item to count"  # no bad input: counted as left out
+    NOT_ITEMS = (
+        29,
+        "what input.each takes apart is no list and no map",
+        "correct input.each, or leave such records out by input.where",
+    )
+    TOO_MANY_ITEMS = (  # MAX_ITEMS
+        30,
+        "the record has more than 1,048,576 items",
+        "let the producer write fewer items into one record",
+    )
+    # Set where what is beside the value is read:
+    UNREADABLE_KEY = (
+        31,
+        "the record's key does not follow input.key_format",
+        "set input.key_format to what the producer writes; susurrus try shows it",
+    )
+    UNREADABLE_HEADER = (
+        54,
+        "a header that the configuration names is not text in UTF-8",
+        "let the producer write text, or compute with the header's bytes (docs/expressions.md)",
+    )
     # Set where fields are computed from others:
     EXPRESSION_FAILED = (
         22,
@@ -214,3 +237,7 @@ class Reason(IntEnum):
         "the report's interval has been published already",
         "let the clients send sooner, or start a new pipeline with a larger local.lateness",
     )
+
+
+LEFT_OUT: Final = frozenset((Reason.FILTERED, Reason.NO_ITEMS))
+"""No bad input: such records are counted, and there is no dead letter."""

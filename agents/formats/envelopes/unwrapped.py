@@ -32,6 +32,11 @@ class Unwrapped(Format):
         self.patience = form.patience
         self.reads_headers = form.reads_headers or envelope.reads_headers
 
+    def prepare(self, first: Sequence[Path], lists: Sequence[Path]) -> None:
+        """What is around a value that the form refuses can be had, where the condition asks for nothing else."""
+        super().prepare(first, lists)
+        self._form.prepare(first if set(first) <= set(self._form.paths) else (), ())
+
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
     ) -> Iterator[Chunk]:
@@ -39,7 +44,7 @@ class Unwrapped(Format):
         start = 0
         for chunk in self._form.read(payloads, overdue, headers if self._form.reads_headers else None):
             some = headers[start : start + chunk.rows] if headers is not None and self._envelope.reads_headers else None
-            yield chunk_of_objects(self._objects(chunk, some), self.paths)
+            yield chunk_of_objects(self._objects(chunk, some), self.paths, self.first)
             start += chunk.rows
         self.waits = self._form.waits
 
@@ -63,9 +68,7 @@ class Unwrapped(Format):
                 inside: Enveloped | Reason = Enveloped(None, around, chunk.pending[row])
             else:
                 inside = self._unwrapped(value, around, () if headers is None else headers[row])
-            # Nobody asks for what is around it before it is refused.
-            plain = not self.first and isinstance(inside, Enveloped) and inside.reason != Reason.OK
-            found.append(inside.reason if plain else inside)  # type: ignore[union-attr]
+            found.append(inside)
         return found
 
     def _unwrapped(self, value: Any, around: Mapping[str, Any], headers: Headers) -> Enveloped | Reason:

@@ -19,7 +19,7 @@ MEGABYTE = 1 << 20
 GOOD = 600
 
 SETTINGS: dict[str, Any] = {
-    "input": {"time": "at", "time_unit": "ms"},
+    "input": {"time": "at", "time_unit": "ms", "null_key": "dead-letter"},
     "clock": {"until": format_time(WINDOW + HOUR)},
     "window": {"length": "30m", "trigger_every": "15m"},
     "bounds": {"max_records_per_user": 3, "max_records_per_key": 2},

@@ -24,9 +24,14 @@ def test_what_is_around_a_refused_value_is_there_for_a_condition() -> None:
         Enveloped({"u": 5}, {"name": "b"}),
         {"u": 5},
     ]
-    chunk = chunk_of_objects(objects, [USER, NAME])
-    assert chunk.columns == [[ABSENT, ABSENT], ["a", "b"]]
-    assert (chunk.refused, chunk.pending) == ({2: Reason.WRONG_TYPE}, {0: Reason.OTHER_TYPE, 1: Reason.WRONG_TYPE})
+    chunk = chunk_of_objects(objects, [USER, NAME], [NAME])
+    assert chunk.columns == [[ABSENT] * 3, ["a", "b", ABSENT]]
+    assert chunk.refused == {}
+    assert chunk.pending == {0: Reason.OTHER_TYPE, 1: Reason.WRONG_TYPE, 2: Reason.WRONG_TYPE}
+    # A condition over the value cannot be asked where there is none.
+    chunk = chunk_of_objects(objects, [("v",), USER, NAME], [("v",), NAME])
+    assert (chunk.refused, chunk.pending) == ({0: Reason.OTHER_TYPE}, {1: Reason.WRONG_TYPE, 2: Reason.WRONG_TYPE})
+    assert set(chunk_of_objects(objects, [USER, NAME]).refused) == {0, 1, 2}
 
 
 def test_a_path_that_leads_through_a_scalar_of_the_envelope_is_a_wrong_type() -> None:
@@ -36,7 +41,7 @@ def test_a_path_that_leads_through_a_scalar_of_the_envelope_is_a_wrong_type() ->
 
 
 def test_the_whole_value_and_what_is_around_it() -> None:
-    chunk = chunk_of_objects([Enveloped([1], {"name": "a"}), Enveloped("x", {}, Reason.TOO_DEEP)], [(), NAME])
+    chunk = chunk_of_objects([Enveloped([1], {"name": "a"}), Enveloped("x", {}, Reason.TOO_DEEP)], [(), NAME], [NAME])
     assert chunk.columns == [[[1], ABSENT], ["a", ABSENT]]
     assert chunk.pending == {1: Reason.TOO_DEEP}
 

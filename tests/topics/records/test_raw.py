@@ -134,10 +134,7 @@ class TestReasons:
         [
             ({"who": "ann"}, Reason.WRONG_TYPE),
             ({"who": [1]}, Reason.WRONG_TYPE),
-            ({"who": None}, Reason.MISSING_USER),
-            ({"who": ...}, Reason.MISSING_USER),
-            ({"who": {}}, Reason.MISSING_USER),
-            ({"z": ...}, Reason.MISSING_KEY),
+            ({"who": {"id": []}}, Reason.NOT_A_SCALAR),
             ({"v": ...}, Reason.MISSING_VALUE),
             ({"w": None}, Reason.MISSING_VALUE),
             ({"v": "1"}, Reason.WRONG_TYPE),
@@ -164,7 +161,8 @@ class TestReasons:
         assert one(full(**changes), FULL)[0] is reason
 
     def test_the_first_reason_in_the_order_user_key_value_time_stands(self):
-        assert one(full(who={}, k=[], v="x", t="x"), FULL)[0] is Reason.MISSING_USER
+        user_first = RawDecoder(RawSchema(user=("who.id",), key=("k",), time="t"))
+        assert one(full(who={}, k=[], t="x"), user_first)[0] is Reason.MISSING_USER
         assert one(full(k=[], v=None, t="x"), FULL)[0] is Reason.NOT_A_SCALAR
         assert one(full(v=None, t="x"), FULL)[0] is Reason.MISSING_VALUE
 
@@ -237,6 +235,15 @@ class TestCanonical:
         assert one(b'{"u":"","k":null}')[0] is one(b'{"u":"","k":"longer"}', tight)[0] is Reason.EMPTY_USER
         assert one(b'{"u":"","k":1', tight)[0] is Reason.NOT_JSON
 
+    @pytest.mark.parametrize("change", [{"who": None}, {"who": {}}, {"who": {"id": None}}, {"who": ...}], ids=repr)
+    def test_an_absent_user_or_key_is_a_null_one(self, change):
+        """Producers that leave nulls out write the same record in another way."""
+        assert one(full(**change), FULL)[1:3] == one(full(who={"id": None}), FULL)[1:3]
+        assert one(full(**change), FULL)[1] == b"null"
+        absent, null = (one(full(z=z), FULL) for z in (..., None))
+        assert absent == null
+        assert absent[0] is Reason.OK
+
     def test_composite_keys_do_not_run_together(self):
         decoder = RawDecoder(RawSchema(user=("u",), key=("a", "b")))
         pairs = [("a,b", "c"), ("a", "b,c"), ('a","b', "c"), ("a", 'b","c'), ("", "abc"), ("abc", "")]
@@ -245,7 +252,7 @@ class TestCanonical:
 
     def test_the_last_of_duplicate_names_wins(self):
         assert one(b'{"u":1,"k":2,"u":3}')[1] == b"3"
-        assert one(b'{"who":{"id":1},"k":1,"z":1,"v":1,"w":1,"t":1,"who":{}}', FULL)[0] is Reason.MISSING_USER
+        assert one(b'{"who":{"id":1},"k":1,"z":1,"v":1,"w":1,"t":1,"who":{}}', FULL)[1] == b"null"
 
     def test_white_space_and_line_feeds_around_tokens_are_json(self):
         assert one(b'\r\n {\n  "u" : "ann",\n  "k":\t"/"\n}\n') == one(GOOD)
@@ -547,7 +554,7 @@ class TestObjects:
             Reason.TOMBSTONE,
             Reason.WRONG_TYPE,
             Reason.UNDECODABLE,
-            Reason.MISSING_USER,
+            Reason.MISSING_VALUE,
         ]
 
     def test_hold_what_json_cannot(self):

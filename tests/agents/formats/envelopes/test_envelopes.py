@@ -88,7 +88,7 @@ def test_what_is_no_row_of_debezium_is_filtered_and_what_is_no_event_is_a_dead_l
 def test_a_condition_is_asked_of_a_debezium_event_without_a_row() -> None:
     """A delete without the row as it was is no bad input where deletes are left out."""
     form = decoder(DEBEZIUM, envelope="debezium")
-    form.ask_first([parse_path("$envelope.op")])
+    form.prepare([parse_path("$envelope.op")], [])
     (chunk,) = form.read([json.dumps(change("d")).encode()], overdue)
     assert chunk.refused == {}
     assert chunk.pending == {0: Reason.NO_ENVELOPE}
@@ -344,7 +344,7 @@ def test_what_a_format_says_around_a_value_joins_what_the_envelope_says(monkeypa
         Reason.OTHER_TYPE,
         ["ann", "shop.Order", "c"],
     ]
-    form.ask_first([parse_path("$envelope.schema")])
+    form.prepare([parse_path("$envelope.schema")], [])
     (chunk,) = form.read([b"other", good], overdue)
     assert chunk.pending == {0: Reason.OTHER_TYPE}
     assert chunk.columns[1] == ["other", "shop.Order"]

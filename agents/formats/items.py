@@ -1,0 +1,181 @@
+"""Records taken apart: one row for each item of a list or map (`input.each`).
+
+It stands between what a format reads of records and the expressions over rows. Each record is taken apart alone. All rows of a
+record have what the record has beside its items; the rows are in the order of the list.
+
+A list gives its items. A map gives an item {key, value} for each of its entries, in their order. Where the items stand for the
+record itself, so that plain names are theirs, an object is one item. A text, number or truth value is no list: that is bad input.
+Null, an absent field and an empty list have no items, and the record is left out.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw
+
+from susurrus.agents.expressions.evaluation import Evaluation
+from susurrus.topics.records.fields import BESIDE, Path, plain, walk
+from susurrus.topics.records.payloads import REFUSED, Chunk
+from susurrus.topics.records.raw import MAX_ITEMS
+from susurrus.topics.records.reason import LEFT_OUT, Reason
+from susurrus.topics.records.refusal import reason_of
+
+Columns = dict[Path, list[Any]]
+
+
+@dataclass(slots=True)
+class Table:
+    """The rows of a chunk. columns: by path, UNSET where absent. reason: why a row is to be refused, 0 where it is good.
+
+    unasked: rows of which the condition's fields cannot be had. record: each row's record there; None where rows are records.
+    whole: rows that stand for what could not be taken apart.
+    """
+
+    rows: int
+    columns: Columns
+    reason: list[int]
+    unasked: set[int] = field(default_factory=set)
+    record: list[int] | None = None
+    whole: set[int] = field(default_factory=set)
+
+    def refuse(self, row: int, why: Reason, *, unasked: bool) -> None:
+        """Note why a row is bad, where nothing is noted yet. unasked: a field of the condition is missing therefore."""
+        self.reason[row] = self.reason[row] or int(why)
+        if unasked:
+            self.unasked.add(row)
+
+    def chunk(self, paths: Sequence[Path], records: int, *, asks: bool) -> Chunk:
+        """The chunk with columns for some paths. asks: whether a condition is asked before bad rows are refused."""
+        bad = [row for row, why in enumerate(self.reason) if why]
+        refused = {
+            row: Reason(self.reason[row])
+            for row in bad
+            if not asks or row in self.unasked or self.reason[row] in LEFT_OUT
+        }
+        pending = {row: Reason(self.reason[row]) for row in bad if row not in refused}
+        columns = [self.columns[path] for path in paths]
+        if refused:
+            good = [row for row in range(self.rows) if row not in refused]
+            columns = [[column[row] for row in good] for column in columns]
+        if self.record is None:
+            return Chunk(rows=self.rows, columns=columns, refused=refused, pending=pending)
+        record = np.array(self.record, np.int64)
+        first = np.searchsorted(record, record)  # of each row's record; records rise
+        item = np.arange(len(record)) - first
+        item[list(self.whole)] = -1
+        return Chunk(
+            rows=self.rows, columns=columns, refused=refused, pending=pending, records=records, record=record, item=item
+        )
+
+
+class Step:
+    """Takes rows apart once.
+
+    of: where the list or map is, or what computes a list of texts. name: what an item is called; None where the items stand for the
+    record. wanted: all paths that anybody wants. asked: those of the condition.
+    """
+
+    def __init__(self, of: Path | Evaluation, name: str | None, wanted: Sequence[Path], asked: Sequence[Path]) -> None:
+        self.of, self._alone = of, name is None
+        prefix = () if name is None else (name,)
+        mine = [path for path in wanted if path[:1] != (BESIDE,) and path[: len(prefix)] == prefix]
+        self.inner = {path: path[len(prefix) :] for path in mine}
+        """Where each of the wanted paths that are of this item is in it."""
+        self._asked = {path for path in asked if path in self.inner}
+
+    @property
+    def outer(self) -> list[Path]:
+        """What must be known of a row to take it apart."""
+        return list(self.of.expression.fields) if isinstance(self.of, Evaluation) else [self.of]
+
+    def apart(self, table: Table) -> Table:
+        """The rows of the items. A row that is to be refused stays one row."""
+        containers, failed = self._containers(table)
+        found: list[list[Any] | Reason] = []
+        for row, container in enumerate(containers):
+            why = table.reason[row] or failed[row]
+            found.append(Reason(why) if why else self._items(container))
+        owners = range(table.rows) if table.record is None else table.record
+        number: Counter[int] = Counter()
+        for owner, items in zip(owners, found, strict=True):
+            number[owner] += len(items) if isinstance(items, list) else 1
+        index: list[int] = []
+        flat: list[Any] = []
+        reasons: dict[int, Reason] = {}
+        last = -1
+        for row, (owner, one) in enumerate(zip(owners, found, strict=True)):
+            if number[owner] > MAX_ITEMS:
+                if owner == last:
+                    continue  # one row says it of the whole record
+                one = Reason.TOO_MANY_ITEMS
+            last = owner
+            if not one:
+                one = Reason.NO_ITEMS
+            if isinstance(one, Reason):
+                reasons[len(index)], one = one, [UNSET]
+            index += [row] * len(one)
+            flat += one
+        return self._rows(table, index, flat, reasons)
+
+    def _rows(self, table: Table, index: list[int], items: list[Any], reasons: Mapping[int, Reason]) -> Table:
+        columns = {path: [column[row] for row in index] for path, column in table.columns.items()}
+        after = Table(
+            rows=len(index),
+            columns=columns,
+            reason=[int(reasons.get(row, Reason.OK)) for row in range(len(index))],
+            unasked={row for row, before in enumerate(index) if before in table.unasked},
+            whole={row for row, before in enumerate(index) if before in table.whole} | set(reasons),
+            record=index if table.record is None else [table.record[row] for row in index],
+        )
+        if self._asked:
+            after.unasked |= reasons.keys()
+        for row, item in enumerate(items):
+            items[row] = item = _decoded(item)
+            if isinstance(item, Reason):
+                after.refuse(row, item, unasked=bool(self._asked))
+                items[row] = UNSET
+        for path, inner in self.inner.items():
+            columns[path] = column = []
+            for row, item in enumerate(items):
+                try:
+                    column.append(plain(walk(item, inner)))
+                except TypeError:
+                    column.append(UNSET)
+                    after.refuse(row, Reason.WRONG_TYPE, unasked=path in self._asked)
+        return after
+
+    def _containers(self, table: Table) -> tuple[Sequence[Any], Sequence[int]]:
+        if not isinstance(self.of, Evaluation):
+            return table.columns[self.of], [0] * table.rows
+        # A field of a row that is bad already may be of any kind: it decides nothing.
+        found, reasons = self.of.evaluate([table.columns[path] for path in self.outer], table.rows)
+        return found, reasons.tolist()
+
+    def _items(self, container: Any) -> list[Any] | Reason:
+        if container is None or container is UNSET:
+            return []
+        if isinstance(container, list):
+            return container
+        if isinstance(container, Mapping):
+            members = {key: _decoded(value) for key, value in container.items()}
+            if self._alone:
+                return [next((value for value in members.values() if isinstance(value, Reason)), members)]
+            return [
+                value if isinstance(value, Reason) else {"key": key, "value": value} for key, value in members.items()
+            ]
+        return Reason.NOT_ITEMS
+
+
+def _decoded(item: Any) -> Any:
+    """A member of a list or object, which may have been left in JSON; the Reason of one that is no value. It is decoded by itself,
+    as it may be of another user than its neighbours."""
+    if not isinstance(item, Raw):
+        return item
+    try:
+        return msgspec.json.decode(item)
+    except REFUSED:
+        return reason_of(bytes(item), [()])

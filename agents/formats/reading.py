@@ -1,0 +1,80 @@
+"""Makes the reader of a pipeline's raw records, from `[input]` and the paths that the pipeline wants."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from susurrus.agents.expressions.evaluation import Evaluation
+from susurrus.agents.expressions.language import parse
+from susurrus.agents.formats import InputSection, decoder_of, is_plain_json
+from susurrus.agents.formats.beside import KEY, SCALAR_KEYS, Beside
+from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.items import Step
+from susurrus.agents.formats.reader import OF_VALUE, RecordReader, value_paths
+from susurrus.topics.records.fields import BESIDE, Path, check_paths, parse_path
+from susurrus.topics.records.raw import ComputedField
+
+
+class RecordSection(InputSection, Protocol):
+    """`[input]`, as far as records are read by it."""
+
+    @property
+    def key_format(self) -> str:
+        """A name in SCALAR_KEYS or FORMATS."""
+
+    @property
+    def lists(self) -> Sequence[tuple[str | ComputedField, str | None]]:
+        """By which lists records are taken apart: (the list, what an item is called), from the outside in."""
+
+
+def reader_of(
+    source: RecordSection,
+    paths: Sequence[Path],
+    *,
+    topic: str | None,
+    partition: int | None,
+    asked: Sequence[Path] | None = None,
+) -> RecordReader:
+    """Reads ``paths`` of the raw topic.
+
+    topic, partition: of all records; None where each says its own. asked: the paths of the condition; None where there is none.
+    Raises as `decoder_of`, and ValueError where paths lead to nothing.
+    """
+    steps, wanted = steps_of(source.lists, paths, asked or ())
+    beside = [path for path in wanted if path[:1] == (BESIDE,) and path[1] not in OF_VALUE]
+    key: str | Format = source.key_format
+    if source.key_format not in SCALAR_KEYS:
+        key = decoder_of(source, [path[2:] for path in beside if path[:2] == KEY], "key")
+    return RecordReader(
+        decoder_of(source, value_paths(wanted)),
+        Beside(beside, key, topic=topic, partition=partition),
+        paths=paths,
+        wanted=wanted,
+        steps=steps,
+        asked=asked,
+    )
+
+
+def is_plain(source: RecordSection, paths: Sequence[Path]) -> bool:
+    """Whether these paths are fields of JSON objects, each of which is one row: what the compiled decoders read."""
+    return is_plain_json(source) and not source.lists and all(path[:1] != (BESIDE,) for path in paths)
+
+
+def of_values(form: Format) -> RecordReader:
+    """Reads what a format reads, and nothing beside it."""
+    return RecordReader(form, Beside((), "none", topic="", partition=0), paths=form.paths, wanted=form.paths)
+
+
+def steps_of(
+    lists: Sequence[tuple[str | ComputedField, str | None]], paths: Sequence[Path], asked: Sequence[Path]
+) -> tuple[list[Step], list[Path]]:
+    """The steps, and what must be known of a record before the first of them; without steps, the paths as they are. Raises
+    ValueError where one path leads through another."""
+    steps: list[Step] = []
+    wanted = list(paths)
+    for of, name in reversed(lists):
+        container = parse_path(of) if isinstance(of, str) else Evaluation(parse(of.expression, listed=True))
+        step = Step(container, name, wanted, asked)
+        wanted = list(dict.fromkeys([*(path for path in wanted if path not in step.inner), *step.outer]))
+        steps.insert(0, step)
+    check_paths(value_paths(wanted))
+    return steps, wanted
