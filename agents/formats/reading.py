@@ -72,7 +72,9 @@ def steps_of(
     steps: list[Step] = []
     wanted = list(paths)
     for of, name in reversed(lists):
-        container = parse_path(of) if isinstance(of, str) else Evaluation(parse(of.expression, listed=True))
+        container = (
+            parse_path(of) if isinstance(of, str) else Evaluation(parse(of.expression, listed=True), listed=True)
+        )
         step = Step(container, name, wanted, asked)
         wanted = list(dict.fromkeys([*(path for path in wanted if path not in step.inner), *step.outer]))
         steps.insert(0, step)
