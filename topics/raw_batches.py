@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from susurrus.topics.records.assembly import spread
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.numbers import integer_times, on_grid
+from susurrus.topics.records.numbers import on_grid
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.scanning import CodedScalars, DecompressedBatch, Scanned, Scanner
+from susurrus.topics.records.time_numbers import integer_times
 from susurrus.topics.wire.packing import Int32s
 from susurrus.topics.wire.partitioner import placements
 
@@ -36,7 +37,8 @@ class RawBatchDecoder:
             (number[:users], schema.null_user == "value", schema.empty_user == "value", schema.max_key_bytes),
             (number[users:measured], schema.null_key == "value", True, schema.max_key_bytes),
         ]
-        time = None if schema.time is None else (number[-1], schema.time_unit)
+        self._unit = schema.time_reader().scanned
+        time = None if schema.time is None else (number[-1], self._unit)
         self._scanner = Scanner(distinct, groups, number[measured : measured + values], time)
 
     def decode(
@@ -60,7 +62,8 @@ class RawBatchDecoder:
             values[left] = rest.values
         times = None
         if schema.time is not None:
-            times = found.times if schema.time_unit == "iso" else integer_times(found.times, schema.time_unit)[0]
+            unit = self._unit
+            times = found.times if unit is None or unit == "iso" else integer_times(found.times, unit)[0]
             if rest is not None and rest.event_time is not None:
                 times = times.copy()
                 times[left] = rest.event_time

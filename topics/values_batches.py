@@ -10,9 +10,10 @@ import numpy as np
 
 from susurrus.topics.raw_batches import with_rest
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.numbers import integer_times, on_grid
+from susurrus.topics.records.numbers import on_grid
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.scanning import DecompressedBatch, Scanned, Scanner
+from susurrus.topics.records.time_numbers import integer_times
 from susurrus.topics.records.values import ValuesColumns, ValuesDecoder, ValuesSchema
 from susurrus.topics.wire.packing import Int64s
 
@@ -28,7 +29,8 @@ class ValuesBatchDecoder:
         distinct: list[Path] = list(dict.fromkeys(paths))
         number = [distinct.index(path) for path in paths]
         stream = (number[: not self._by_key], self._by_key, True, schema.max_key_bytes)
-        time = None if schema.time is None else (number[-1], schema.time_unit)
+        self._unit = schema.time_reader().scanned
+        time = None if schema.time is None else (number[-1], self._unit)
         self._scanner = Scanner(distinct, [stream], [number[int(not self._by_key)]], time)
 
     def decode(
@@ -51,7 +53,7 @@ class ValuesBatchDecoder:
         return found, columns
 
     def _times(self, found: Scanned) -> Int64s | None:
-        unit = self._schema.time_unit
+        unit = self._unit
         if self._schema.time is None:
             return None
-        return found.times.copy() if unit == "iso" else integer_times(found.times, unit)[0]
+        return found.times.copy() if unit is None or unit == "iso" else integer_times(found.times, unit)[0]

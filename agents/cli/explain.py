@@ -10,6 +10,7 @@ from rich.table import Table
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.columns import COLUMNS
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -112,7 +113,7 @@ def _read(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     read = settings.input
     yield "topic", f"{read.topic} ({read.format})"
     what = "the field" if isinstance(read.time_field, str) else "the value of"
-    time = "the record's own timestamp" if read.time_field is None else f"{what} {read.time_text} ({read.time_unit})"
+    time = "the record's own timestamp" if read.time_field is None else f"{what} {read.time_text} ({_written(read)})"
     yield "event time", time
     if read.where is not None:
         yield "filter", f"{read.where} — other records are left out and cost their users nothing"
@@ -121,6 +122,12 @@ def _read(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     for part in read.key:
         if not isinstance(part, str):
             yield "computed", f"{part.name} = {part.expression}"
+
+
+def _written(read: InputSettings) -> str:
+    """How event times are written."""
+    zone = "" if read.time_zone is None else f", without a zone: {read.time_zone}"
+    return (read.time_format or read.time_unit) + zone
 
 
 def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:

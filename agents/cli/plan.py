@@ -47,7 +47,8 @@ def plan(
         typer.Option(help="The file's field with the time.", rich_help_panel=_SAMPLE),
     ] = None,
     sample_time_unit: Annotated[
-        Literal["s", "ms", "us", "ns"], typer.Option(help="Its unit, if it is a number.", rich_help_panel=_SAMPLE)
+        Literal["s", "ms", "us", "ns", "d", "iso"],
+        typer.Option(help="Its unit, if it is a number.", rich_help_panel=_SAMPLE),
     ] = "ms",
     sample_share: Annotated[
         float,

@@ -24,6 +24,8 @@ INPUT: Final = (
     "each",
     "time",
     "time_unit",
+    "time_format",
+    "time_zone",
     "null_user",
     "empty_user",
     "null_key",

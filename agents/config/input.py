@@ -1,5 +1,6 @@
 """The section `[input]`: the raw topic, its format, and where things are in its records."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,10 +25,14 @@ from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
 from susurrus.agents.formats.protobuf import MessageType
 from susurrus.agents.formats.schemas import RegistrySettings
+from susurrus.agents.types.instants import TimeFormat, TimeZone
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Section, TopicName
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.raw import ComputedField
+from susurrus.topics.records.time_spellings import FORMATS as FORMATS_OF_TIME
+from susurrus.topics.records.time_spellings import spelling
+from susurrus.topics.records.times import DEFAULT_FORMAT
 
 KAFKA: str = "kafka"
 """The value of ``input.time`` for the record's own timestamp."""
@@ -92,9 +97,18 @@ class InputSettings(Section):
     `[{ of = "orders", as = "order" }, { of = "order.items", as = "item" }]`."""
     time: TimeField = KAFKA
     """Field with the event time, or `kafka` for the record's own timestamp. It may be computed: `{ expression =
-    "epoch_ms(created::TIMESTAMP)" }`."""
-    time_unit: Literal["s", "ms", "us", "ns", "iso"] = "ms"
-    """Unit of the time field; `iso` is ISO 8601 text. Not used with `time = "kafka"`."""
+    "epoch_ms(created::TIMESTAMP)" }`: docs/times.md."""
+    time_unit: Literal["s", "ms", "us", "ns", "d", "iso"] = "ms"
+    """Unit of the time field, since 1970: of numbers, also of digits in texts. `d`: days. `iso`: texts, as `time_format` says. What
+    is finer than a millisecond is cut off. Not used with `time = "kafka"`."""
+    time_format: TimeFormat | None = Field(
+        default=None,
+        description=f"How texts are written, `{DEFAULT_FORMAT}` by default. {meanings(FORMATS_OF_TIME)} Or a pattern of "
+        'directives, such as `"%d.%m.%Y %H:%M:%S"` (docs/times.md). With it, leave `time_unit` out.',
+    )
+    time_zone: TimeZone | None = None
+    """The zone of times that have none (texts, dates, local times of Avro), such as `"Europe/Berlin"`. By default, such a record is
+    a dead letter. The zone's rules in the package tzdata are part of what may not change."""
     null_user: Literal["dead-letter", "value"] = "dead-letter"
     """What happens to records whose user is null or absent: set aside, or all treated as one user called null."""
     empty_user: Literal["dead-letter", "value"] = "dead-letter"
@@ -122,6 +136,17 @@ class InputSettings(Section):
                     f'input.schema_file = "{self.schema_file}": cannot be read',
                     "give a file, relative to the pipeline's file",
                 ) from None
+
+    def time_problems(self) -> Iterator[str]:
+        """What of the settings of times does not fit together, one line each that ends with the fix."""
+        if self.time_format is None or self.time_field is None:
+            return
+        if self.time_unit not in ("iso", "ms"):
+            yield (
+                f'input.time_unit = "{self.time_unit}": input.time_format says that times are texts; leave one of the two out'
+            )
+        if self.time_zone is None and not spelling(self.time_format).may_be_zoned:
+            yield f'input.time_format = "{self.time_format}": has no time zone; set input.time_zone, for example to "UTC"'
 
     @property
     def user_fields(self) -> tuple[str | ComputedField, ...]:

@@ -32,6 +32,7 @@ from susurrus.agents.formats import FORMATS
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics.records.zones import Zone
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec, topic_name
 from susurrus.topics.wire.row_schema import RowSchema, identifier
 
@@ -69,6 +70,7 @@ class Settings(Section):
     published_if_set: ClassVar[tuple[str, ...]] = (
         *("input.where", "input.empty_user", "input.each", "input.key_format"),
         *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
+        *("input.time_format", "input.time_zone"),
     )
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
@@ -241,6 +243,8 @@ class Settings(Section):
                 fields[path] = stored
             elif fields[path] == stored:
                 fields[path] = str(stored)
+        if self.input.time_zone is not None:
+            fields["input.time_zone.rules"] = Zone(self.input.time_zone).rules
         return fields
 
     def _default_of(self, section: str, field: str) -> Any:

@@ -183,6 +183,8 @@ class HistogramSettings(Settings):
             values=self.layout.values,
             time=self.input.time_field,
             time_unit=self.input.time_unit,
+            time_format=self.input.time_format,
+            time_zone=self.input.time_zone,
             null_user=self.input.null_user,
             null_key=self.input.null_key,
             empty_user=self.input.empty_user,
@@ -230,7 +232,9 @@ class HistogramSettings(Settings):
         """The settings without effect: of the clock, the event time and selection, and sections of strategies that do not run."""
         yield from self.clock.chosen.idle()
         if self.input.time_field is None:
-            yield from fields("input", ["time_unit"], 'input.time = "kafka"', "a field as input.time")
+            yield from fields(
+                "input", ["time_unit", "time_format", "time_zone"], 'input.time = "kafka"', "a field as input.time"
+            )
             yield from fields("clock", ["max_future"], 'input.time = "kafka"', "a field as input.time")
         if not self.keys.discover:
             yield from fields("keys", ["minimum_users"], "keys.discover = false", "keys.discover = true")
@@ -288,6 +292,7 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
         except ValueError as problem:
             yield f"input: {problem}"
     yield from checks.each(settings.input)
+    yield from settings.input.time_problems()
     yield from formats.problems(settings.input)
 
 

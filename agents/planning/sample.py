@@ -24,10 +24,10 @@ from susurrus.agents.planning import files
 from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamp_type
 from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
-from susurrus.topics.records.numbers import TimeUnit
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.time_numbers import TimeUnit
 
 Progress = Callable[[int, int | None], None]
 """Takes the number of records read so far, and of all that will be read where that is known."""
@@ -94,7 +94,7 @@ def read_file(
     """
     schema = _schema(settings, wide)
     if schema.time is None and time is not None:
-        schema = replace(schema, time=time, time_unit=time_unit or schema.time_unit)
+        schema = replace(schema, time=time, time_unit=time_unit or schema.time_unit, time_format=None)
     decoder = RawDecoder(schema)
     computation = Computation(decoder.scalars, settings.input.where)
     names = set(decoder.scalars[: len(schema.user) + len(schema.key)])

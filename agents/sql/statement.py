@@ -13,7 +13,17 @@ from sqlglot import TokenType
 from susurrus.agents.sql.clauses import clauses
 from susurrus.agents.sql.columns import Key, SelectedColumn, selected
 from susurrus.agents.sql.source import Span, StatementText, same
-from susurrus.agents.sql.values import Reader, duration, field_or_none, instant, meant, number, whole, word_or_text
+from susurrus.agents.sql.values import (
+    Reader,
+    duration,
+    field_or_none,
+    instant,
+    meant,
+    number,
+    text,
+    whole,
+    word_or_text,
+)
 from susurrus.agents.sql.values import field as field_name
 
 ROWTIME: Final = "ROWTIME"
@@ -30,6 +40,8 @@ _OPTIONS: Final[dict[str, tuple[str, Reader]]] = {
     "group_selection_strategy": ("", word_or_text),
     "strategy": ("privacy.strategy", word_or_text),
     "time_unit": ("input.time_unit", word_or_text),
+    "time_format": ("input.time_format", text),
+    "time_zone": ("input.time_zone", text),
     "allowed_lateness": ("window.allowed_lateness", duration),
 }
 """The options: the setting that each is, if it is one as it stands, and how its value is read."""

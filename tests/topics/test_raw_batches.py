@@ -128,11 +128,21 @@ def every_kind() -> list[bytes | None]:
     return payloads
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "iso"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "d", "iso"])
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_every_odd_scalar_at_every_place(name: str, unit: str) -> None:
     schema = SCHEMAS[name]
     compare(replace(schema, time=schema.time and "t", time_unit=unit), every_kind(), batches=1)
+
+
+@pytest.mark.parametrize("time_format", ["rfc3339", "iso8601", "clf", "log4j", "%Y-%m-%dT%H:%M:%S%z"])
+@pytest.mark.parametrize("name", ["full", "short"])
+def test_every_odd_scalar_in_every_format(name: str, time_format: str) -> None:
+    """The scanner takes only what a format reads as RFC 3339 does."""
+    schema = replace(SCHEMAS[name], time="t", time_unit="iso", time_format=time_format, time_zone="Asia/Kathmandu")
+    records, _ = compare(schema, every_kind(), batches=1)
+    taken = len(records) - records.left.size
+    assert (taken > 0) == (time_format in ("rfc3339", "iso8601"))
 
 
 def test_names_that_json_writes_with_an_escape() -> None:

@@ -97,7 +97,7 @@ def test_every_odd_scalar_at_every_place(name: str) -> None:
         text = "{" + ",".join(f'"{n}":{t}' for n, t in texts.items()) + "}"
         payloads.append(text.encode("utf-8", "surrogatepass"))
     keys = [KEYS[row % len(KEYS)] for row in range(len(payloads))]
-    for unit in ("s", "us", "iso"):
+    for unit in ("s", "us", "d", "iso"):
         compare(replace(SCHEMAS[name], time_unit=unit), payloads, keys, batches=1)
 
 

@@ -1,12 +1,11 @@
-"""Values and event times of raw events: JSON numbers to integers, column by column.
+"""Values of raw events: JSON numbers to integers, column by column. times.py has the event times.
 
 Values are put on the public grid here, once, so that everything behind is exact integer arithmetic.
 """
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +13,8 @@ from msgspec import UNSET
 
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Int64s
-from susurrus.topics.wire.timestamps import EARLIEST, LATEST, milliseconds_of, parse_time, parse_times
 
-TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
 Reasons = npt.NDArray[np.uint8]
-
-_PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 def steps_within(bound: float, grid: float) -> int:
@@ -88,77 +83,3 @@ def _value_reason(value: Any) -> Reason:
     if value is None or value is UNSET:
         return Reason.MISSING_VALUE
     return Reason.NOT_A_SCALAR if kind is list or kind is dict else Reason.WRONG_TYPE
-
-
-def event_times(column: Sequence[Any], unit: TimeUnit) -> tuple[Int64s, Reasons]:
-    """Milliseconds since the Unix epoch as int64[n], and a Reason per row (0: good; the time of a bad row is 0).
-
-    Finer than milliseconds is cut off (floor), also before 1970, as Kafka's stamps are. A float is the last millisecond that is not
-    after it, where a millisecond counts as the float nearest to it: 0.001 s is none, and 1790834400.123 shall keep its digits.
-    """
-    n = len(column)
-    types = set(map(type, column))
-    times, reasons = np.zeros(n, np.int64), np.zeros(n, np.uint8)
-    if unit != "iso" and types == {int}:
-        try:
-            return integer_times(np.fromiter(column, np.int64, n), unit)
-        except OverflowError:
-            pass
-    if unit != "iso" and types == {float}:
-        return _float_times(np.fromiter(column, np.float64, n), unit)
-    if unit == "iso" and types == {str}:
-        return _texts(column)
-    for row, value in enumerate(column):  # a datetime comes from a schema's logical type
-        times[row], reasons[row] = _time(value, unit)
-    return times, reasons
-
-
-def _texts(column: Sequence[str]) -> tuple[Int64s, Reasons]:
-    times, good = parse_times(column)
-    reasons = np.zeros(len(column), np.uint8)
-    for row in np.flatnonzero(~good).tolist():
-        times[row], reasons[row] = _time(column[row], "iso")
-    return times, reasons
-
-
-def _time(value: Any, unit: TimeUnit) -> tuple[int, int]:
-    kind = type(value)
-    if value is None or value is UNSET:
-        return 0, Reason.MISSING_TIME
-    try:
-        if kind is str and unit == "iso":
-            return parse_time(value), Reason.OK
-        if kind is datetime and value.tzinfo is not None:
-            return milliseconds_of(value), Reason.OK
-        if kind is int and unit != "iso":
-            times, reasons = integer_times(np.array([value], np.int64), unit)
-            return int(times[0]), int(reasons[0])
-        if kind is float and unit != "iso":
-            times, reasons = _float_times(np.array([value], np.float64), unit)
-            return int(times[0]), int(reasons[0])
-    except (ValueError, OverflowError):
-        pass
-    return 0, Reason.BAD_TIME
-
-
-def integer_times(stamps: Int64s, unit: TimeUnit) -> tuple[Int64s, Reasons]:
-    """`event_times` of integers; the unit is not "iso"."""
-    if unit == "s":
-        inside = (stamps >= EARLIEST // 1000) & (stamps <= LATEST // 1000)
-        times = np.where(inside, stamps, 0) * 1000
-    else:
-        times = stamps // _PER_MILLISECOND[unit]
-        inside = (times >= EARLIEST) & (times <= LATEST)
-        times = np.where(inside, times, 0)
-    return times, np.where(inside, Reason.OK, Reason.BAD_TIME).astype(np.uint8)
-
-
-def _float_times(stamps: npt.NDArray[np.float64], unit: TimeUnit) -> tuple[Int64s, Reasons]:
-    inside = (stamps >= -(2.0**63)) & (stamps < 2.0**63)  # false for NaN
-    stamps = np.where(inside, stamps, 0.0)
-    # The nearest millisecond or the one before it. The way back says which: it rounds once, as a reader of digits does.
-    times = np.rint(stamps * 1000.0 if unit == "s" else stamps / _PER_MILLISECOND[unit])
-    after = (times / 1000.0 if unit == "s" else times * _PER_MILLISECOND[unit]) > stamps
-    times -= after
-    inside &= (times >= EARLIEST) & (times <= LATEST)
-    return np.where(inside, times, 0.0).astype(np.int64), np.where(inside, Reason.OK, Reason.BAD_TIME).astype(np.uint8)

@@ -15,9 +15,11 @@ import numpy.typing as npt
 from susurrus.topics.records.assembly import Measure, RecordColumns
 from susurrus.topics.records.categories import Categories
 from susurrus.topics.records.fields import Path, check_paths, parse_path
-from susurrus.topics.records.numbers import TimeUnit, event_times, first_step, measure, steps_of_field
+from susurrus.topics.records.numbers import first_step, measure, steps_of_field
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.time_numbers import TimeUnit
+from susurrus.topics.records.times import TimeReader
 from susurrus.topics.wire.packing import Int32s, Int64s
 
 MAX_ITEMS: Final = 1 << 20
@@ -66,9 +68,9 @@ class RawSchema:
     r"""Where user, key, values and time are in a raw event.
 
     Paths: as `parse_path` reads them. user, key: one path or computed scalar, or several for a composite one.
-    time: the event time, None for the Kafka timestamp. null_user, null_key: what a JSON null is, "value" = a user or key of
-    its own; empty_user: the same of the empty text; both of any part. An absent field is null.
-    max_key_bytes: of a canonical user or key.
+    time: the event time, None for the Kafka timestamp; time_unit, time_format, time_zone: see `TimeReader`. null_user,
+    null_key: what a JSON null is, "value" = a user or key of its own; empty_user: the same of the empty text; both of any part.
+    An absent field is null. max_key_bytes: of a canonical user or key.
     """
 
     user: tuple[str | ComputedField, ...]
@@ -76,10 +78,16 @@ class RawSchema:
     values: tuple[ValueField, ...] = ()
     time: str | ComputedField | None = None
     time_unit: TimeUnit = "ms"
+    time_format: str | None = None
+    time_zone: str | None = None
     null_user: Literal["dead-letter", "value"] = "dead-letter"
     null_key: Literal["dead-letter", "value"] = "dead-letter"
     empty_user: Literal["dead-letter", "value"] = "dead-letter"
     max_key_bytes: int = 4096
+
+    def time_reader(self) -> TimeReader:
+        """What reads the event time. Raises ValueError."""
+        return TimeReader(self.time_unit, self.time_format, self.time_zone)
 
     @property
     def scalars(self) -> tuple[Path | ComputedField, ...]:
@@ -135,7 +143,7 @@ class RawDecoder:
             partial(measure, grid=value.grid, low=value.lowest, high=value.highest) for value in schema.values
         ]
         if schema.time is not None:
-            self._measures.append(partial(event_times, unit=schema.time_unit))
+            self._measures.append(schema.time_reader())
         self.scalars = schema.scalars
         self.paths = [scalar for scalar in self.scalars if not isinstance(scalar, ComputedField)]
         """The scalars that are fields of the record. A format reads them where nothing is computed."""

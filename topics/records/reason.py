@@ -68,8 +68,23 @@ class Reason(IntEnum):
     )
     BAD_TIME = (
         13,
-        "the event time is no instant of the years 1 to 9999 in the configured unit",
-        "correct input.time and input.time_unit",
+        "the event time is no instant of the years 1 to 9999 in the configured unit or format",
+        "correct input.time and input.time_unit, or say with input.time_format how texts are written",
+    )
+    TIME_WITHOUT_ZONE = (
+        46,
+        "the event time has no time zone",
+        'set input.time_zone to the zone that the producer\'s clock shows, such as "Europe/Berlin" or "UTC"',
+    )
+    TIME_NOT_A_NUMBER = (
+        47,
+        "the event time is a text that holds no number, and input.time_unit is a unit of numbers",
+        'set input.time_unit = "iso", or say with input.time_format how the text is written',
+    )
+    TIME_NOT_A_TEXT = (
+        48,
+        'the event time is a number, and input.time_unit = "iso" or input.time_format wants a text',
+        'set input.time_unit to "s", "ms", "us", "ns" or "d", without input.time_format',
     )
     TOO_LARGE = (  # max_key_bytes
         14,

@@ -13,20 +13,12 @@ import numpy.typing as npt
 
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.numbers import TimeUnit
+from susurrus.topics.records.time_numbers import TimeUnit, stamps_of
 from susurrus.topics.wire.batch_reader import MalformedBatch, unpack_headers
 from susurrus.topics.wire.packing import Int32s, Int64s
-from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
 _INT64 = range(-(2**63), 2**63)
-_STAMPS: Final[dict[TimeUnit, tuple[int, int]]] = {
-    "s": (EARLIEST // 1000, LATEST // 1000),
-    "ms": (EARLIEST, LATEST),
-    "us": (EARLIEST * 1000, LATEST * 1000 + 999),
-    "ns": (_INT64[0], _INT64[-1]),
-    "iso": (0, 0),
-}
-"""The integers that are an event time, by their unit."""
+_NO_STAMPS: Final = (1, 0)
 
 
 class DecompressedBatch(NamedTuple):
@@ -135,7 +127,8 @@ class Scanner:
 
     paths: of the fields. groups: for each the numbers of its parts among the paths (none: the record's own key as a string),
     whether null is an item of its own, whether the empty text is one, and the longest canonical text in bytes. numbers: the paths
-    of the measured fields. time: that of the event time, and its unit.
+    of the measured fields. time: that of the event time, and what of it
+    may be taken (`TimeReader.scanned`).
     """
 
     def __init__(
@@ -143,9 +136,13 @@ class Scanner:
         paths: Sequence[Path],
         groups: Sequence[tuple[Sequence[int], bool, bool, int]],
         numbers: Sequence[int],
-        time: tuple[int, TimeUnit] | None,
+        time: tuple[int, TimeUnit | None] | None,
     ) -> None:
-        times = None if time is None else (time[0], time[1] == "iso", *_STAMPS[time[1]])
+        times = None
+        if time is not None:
+            path, unit = time
+            # Without a unit no integer lies within, and all rows are left.
+            times = (path, unit == "iso", *(_NO_STAMPS if unit is None or unit == "iso" else stamps_of(unit)))
         self._scan: Any = compiled.Scanner(list(map(list, paths)), list(groups), list(numbers), times).scan
 
     def scan(self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None) -> Scanned:

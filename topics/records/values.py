@@ -13,9 +13,11 @@ import numpy as np
 from susurrus.topics.records.assembly import Measure, RecordColumns
 from susurrus.topics.records.categories import Categories
 from susurrus.topics.records.fields import parse_paths
-from susurrus.topics.records.numbers import Reasons, TimeUnit, event_times, measure, steps_of_field
+from susurrus.topics.records.numbers import Reasons, measure, steps_of_field
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.time_numbers import TimeUnit
+from susurrus.topics.records.times import TimeReader
 from susurrus.topics.wire.packing import Int32s, Int64s
 
 
@@ -26,7 +28,8 @@ class ValuesSchema:
     value: path of the number; it becomes clamp(rint(v / grid), 0, steps) with steps = floor(bound / grid). A finite number of
     any size is clamped, because a refusal would move all later events of the stream by a position. What is infinite as a float,
     as 1e309 is, is no number: that a record has none is public. stream: path of the stream
-    id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka timestamp.
+    id, None for the record's Kafka key (UTF-8; no key is the stream null). time: path, None for the Kafka
+    timestamp; time_unit, time_format, time_zone: see `TimeReader`.
     """
 
     value: str
@@ -35,7 +38,13 @@ class ValuesSchema:
     stream: str | None = None
     time: str | None = None
     time_unit: TimeUnit = "ms"
+    time_format: str | None = None
+    time_zone: str | None = None
     max_key_bytes: int = 4096
+
+    def time_reader(self) -> TimeReader:
+        """What reads the event time. Raises ValueError."""
+        return TimeReader(self.time_unit, self.time_format, self.time_zone)
 
     @property
     def steps(self) -> int:
@@ -69,7 +78,7 @@ class ValuesDecoder:
         self._schema = schema
         self._measures: list[Measure] = [partial(measure, grid=schema.grid, low=0, high=schema.steps, any_integer=True)]
         if schema.time is not None:
-            self._measures.append(partial(event_times, unit=schema.time_unit))
+            self._measures.append(schema.time_reader())
         paths = (schema.stream, schema.value, schema.time)
         self.paths = parse_paths([path for path in paths if path is not None])
         """What a format reads of each record."""

@@ -98,12 +98,12 @@ def parse_times(texts: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArra
     milliseconds = number(20, min(23, length - 1)) * 10 ** max(0, 3 - (length - 21)) if length > 20 else 0
     done &= (year >= 1) & (month >= 1) & (month <= 12) & (hour <= 23) & (minute <= 59) & (second <= 59)
     months = np.where(done, (year - 1970) * 12 + month - 1, 0)
-    days, next_month = (_first_day(months + later) for later in (0, 1))
+    days, next_month = (first_days(months + later) for later in (0, 1))
     done &= (day >= 1) & (day <= next_month - days)
     seconds = ((days + day - 1) * 24 + hour) * 3600 + minute * 60 + second
     return np.where(done, seconds * 1000 + milliseconds, 0), done
 
 
-def _first_day(months: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def first_days(months: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Days from 1970-01-01 to the first day of a month counted from January 1970."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)

@@ -26,6 +26,7 @@ from susurrus.mechanisms.histogram import closing
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawDecoder
+from susurrus.topics.records.zones import Zone
 from tests.reference import NO_LAST_LOOK
 
 DAY = 86_400_000
@@ -344,6 +345,9 @@ class TestDigest:
         {"input": {"empty_user": "value"}},
         {"input": {"format": "avro", "registry": {"url": "http://registry:8081"}}},
         {"input": {"format": "protobuf", "message": "events_pb2:Visit"}},
+        {"input": {"time": "at", "time_unit": "d"}},
+        {"input": {"time_format": "clf"}},
+        {"input": {"time_zone": "UTC"}},
         {"clock": {"kind": "producer"}},
         {"clock": {"max_future": "1s"}},
         {"clock": {"max_future": "0s"}},
@@ -389,6 +393,18 @@ class TestDigest:
     @pytest.mark.parametrize("change", ROLLING, ids=str)
     def test_what_may_roll_does_not(self, change: dict[str, Any]) -> None:
         assert changed(**change).config_digest() == changed().config_digest()
+
+    def test_the_rules_of_the_zone_count_and_where_they_are_kept_does_not(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A tzdata with other rules reads other instants: it may not go on with an epoch."""
+        zoned = changed(input={"time": "at", "time_unit": "iso", "time_zone": "Europe/Berlin"})
+        before = zoned.published_fields()
+        assert "input.time_zone.rules" not in changed(input={"time": "at", "time_unit": "iso"}).published_fields()
+        other = Zone("Europe/Paris").rules
+        monkeypatch.setattr(Zone, "__init__", lambda self, name: setattr(self, "rules", other))
+        after = zoned.published_fields()
+        assert {name for name in after if after[name] != before.get(name)} == {"input.time_zone.rules"}
 
     def test_the_default_of_max_future_has_the_digest_of_the_default_before_it_and_no_two_values_share_one(
         self,

@@ -119,6 +119,8 @@ def test_the_bounds(text: str, settings: dict[str, int]) -> None:
         ("strategy = 'dp-sqlp'", "privacy.strategy", "dp-sqlp"),
         ("strategy = toeplitz", "privacy.strategy", "toeplitz"),
         ("time_unit = 'iso'", "input.time_unit", "iso"),
+        ("time_format = '%d.%m.%Y %z'", "input.time_format", "%d.%m.%Y %z"),
+        ("time_zone = 'Europe/Berlin'", "input.time_zone", "Europe/Berlin"),
         ("allowed_lateness = INTERVAL 2 HOURS", "window.allowed_lateness", "2h"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from datetime import UTC, datetime
 from fractions import Fraction
 
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from susurrus.topics.records.numbers import event_times
 from susurrus.topics.records.payloads import JsonReader, chunk_of_objects
 from susurrus.topics.records.raw import RawDecoder, RawSchema, Reason, ValueField
 from susurrus.topics.records.refusal import MAX_DEPTH
+from susurrus.topics.records.times import event_times
 from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
 SIMPLE = RawDecoder(RawSchema(user=("u",), key=("k",)))
@@ -147,7 +148,7 @@ class TestReasons:
             ({"t": ...}, Reason.MISSING_TIME),
             ({"t": None}, Reason.MISSING_TIME),
             ({"t": True}, Reason.BAD_TIME),
-            ({"t": "1970-01-01T00:00:00Z"}, Reason.BAD_TIME),
+            ({"t": "1970-01-01T00:00:00Z"}, Reason.TIME_NOT_A_NUMBER),
             ({"t": 253402300800}, Reason.BAD_TIME),
             ({"t": -62135596801}, Reason.BAD_TIME),
             ({"t": 2**63}, Reason.BAD_TIME),
@@ -329,8 +330,8 @@ class TestNumbers:
 
     @pytest.mark.parametrize(
         "stamp",
-        ["2023-11-14T22:13:20", "2023-11-14", "20231114T221320Z", "2023-02-30T00:00:00Z", "2023-11-14T24:00:00Z", "",
-         "2023-11-14T23:59:60Z", "2023-W46-2T00:00:00Z", "٢023-11-14T22:13:20Z", "0001-01-01T00:00:00+01:00", "now", 5],
+        ["2023-11-14", "20231114T221320Z", "2023-02-30T00:00:00Z", "2023-11-14T24:00:00Z", "",
+         "2023-11-14T23:59:60Z", "2023-W46-2T00:00:00Z", "٢023-11-14T22:13:20Z", "0001-01-01T00:00:00+01:00", "now"],
     )  # fmt: skip
     def test_what_is_no_instant(self, stamp):
         decoder = RawDecoder(RawSchema(user=("u",), key=("k",), time="t", time_unit="iso"))
@@ -455,7 +456,11 @@ def expected(record):
         return Reason.INTEGER_TOO_LARGE
     if time is None:
         return Reason.MISSING_TIME
-    if isinstance(time, (bool, str, list)) or not -62_135_596_800_000 <= math.floor(time) <= 253_402_300_799_999:
+    if isinstance(time, str):
+        if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", time) is None:
+            return Reason.TIME_NOT_A_NUMBER
+        time = Fraction(time)
+    if isinstance(time, (bool, list)) or not -62_135_596_800_000 <= math.floor(time) <= 253_402_300_799_999:
         return Reason.BAD_TIME
     return max(-400, min(400, round(value / 0.25) if abs(value) < 1e9 else math.copysign(400, value))), math.floor(time)
 
@@ -573,7 +578,7 @@ class TestObjects:
         ]
         found = rows(from_objects(decoder, records))
         assert [(r[0], r[4]) for r in found] == [
-            (Reason.OK, 1_700_000_000_123), (Reason.BAD_TIME, 0), (Reason.OK, 1_790_899_199_999), (Reason.OK, -1),
+            (Reason.OK, 1_700_000_000_123), (Reason.TIME_WITHOUT_ZONE, 0), (Reason.OK, 1_790_899_199_999), (Reason.OK, -1),
         ]  # fmt: skip
 
     @given(st.lists(RECORDS, max_size=6))

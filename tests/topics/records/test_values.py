@@ -91,7 +91,7 @@ def test_numbers_are_clamped_up_to_the_largest_float_and_integers_of_any_length(
         (record(id=None), Reason.MISSING_KEY),
         (record(id=[1]), Reason.NOT_A_SCALAR),
         (record(id="x" * 5000), Reason.TOO_LARGE),
-        (record(t="noon"), Reason.BAD_TIME),
+        (record(t="noon"), Reason.TIME_NOT_A_NUMBER),
         (b'{"v":NaN,"id":1,"t":1}', Reason.NOT_FINITE),
     ],
     ids=lambda x: x.name if isinstance(x, Reason) else "",

@@ -1,0 +1,66 @@
+"""Time zones for event times that have none: local milliseconds to UTC, by the rules of the package tzdata.
+
+The system's own database is not asked: every worker shall find the same instants. The rules of a zone decide results, so
+`Zone.rules` enters the digest of a pipeline that names one.
+"""
+
+import functools
+import hashlib
+import io
+from datetime import datetime, timedelta
+from importlib import resources
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from susurrus.topics.wire.packing import Int64s
+
+_HOUR = 3_600_000
+_SECOND = 1000
+_START = datetime(1970, 1, 1)
+
+
+@functools.cache
+def zone_names() -> frozenset[str]:
+    """Every name that the database knows, such as Europe/Berlin."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())
+
+
+class Zone:
+    """One time zone. name: an IANA name; raises ValueError for a name that the database does not know.
+
+    A local time that occurs twice, when clocks are set back, is the earlier of its two instants. One that does not occur, when
+    they are set forward, is taken with the offset before the change (RFC 5545, 3.3.5; java.time does the same): 02:30 is the
+    instant that clocks show as 03:30.
+    """
+
+    def __init__(self, name: str) -> None:
+        if name not in zone_names():
+            raise ValueError("is no time zone of the tz database")
+        data = resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
+        self.rules = hashlib.blake2b(data, digest_size=16, person=b"susurrus-zone").hexdigest()
+        """What the database says of the zone, as 32 hexadecimal digits."""
+        self._zone = ZoneInfo.from_file(io.BytesIO(data), key=name)
+        self._of_hour = functools.lru_cache(maxsize=4096)(self._offset_of_hour)
+
+    def to_utc(self, local: Int64s) -> Int64s:
+        """int64[n], ms since 1970 in UTC, of local ms in the years 1 to 9999. The results may lie outside these years."""
+        hours, place = np.unique(local // _HOUR, return_inverse=True)
+        offsets = [self._of_hour(hour) for hour in hours.tolist()]
+        found = np.array([0 if offset is None else offset for offset in offsets], np.int64)[place]
+        split = np.array([offset is None for offset in offsets], np.bool_)[place]
+        if split.any():
+            seconds, place = np.unique(local[split] // _SECOND, return_inverse=True)
+            found[split] = np.array([self._offset(second) for second in seconds.tolist()], np.int64)[place]
+        return local - found
+
+    def _offset_of_hour(self, hour: int) -> int | None:
+        """ms east of Greenwich in a whole hour of local time; None where it changes within. No zone changes twice in an hour."""
+        first, last = (self._offset(second) for second in (hour * 3600, hour * 3600 + 3599))
+        return first if first == last else None
+
+    def _offset(self, second: int) -> int:
+        # fold is 0: of two instants the first, and before a gap the offset before it.
+        offset = (_START + timedelta(seconds=second)).replace(tzinfo=self._zone).utcoffset()
+        assert offset is not None  # a zone of the database always has one
+        return offset // timedelta(milliseconds=1)
