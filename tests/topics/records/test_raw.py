@@ -460,7 +460,9 @@ def expected(record):
         if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", time) is None:
             return Reason.TIME_NOT_A_NUMBER
         time = Fraction(time)
-    if isinstance(time, (bool, list)) or not -62_135_596_800_000 <= math.floor(time) <= 253_402_300_799_999:
+    if isinstance(time, list):
+        return Reason.NOT_A_SCALAR
+    if isinstance(time, bool) or not -62_135_596_800_000 <= math.floor(time) <= 253_402_300_799_999:
         return Reason.BAD_TIME
     return max(-400, min(400, round(value / 0.25) if abs(value) < 1e9 else math.copysign(400, value))), math.floor(time)
 
