@@ -1,0 +1,311 @@
+"""Topics as companies write them, each with the configuration that reads it: which users count under which key, and what is bad.
+
+The data are invented. Every case goes through route as a worker runs it; what users and sums mean after that is the same for all.
+"""
+
+import base64
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from susurrus.agents.histogram.route import RouteStage
+from susurrus.topics import by_user
+from susurrus.topics.dead_letter import decode_headers
+from susurrus.topics.wire.packing import Kind, kind_of
+from tests.agents.released import settings
+from tests.agents.stages import WINDOW, Runner, services_of
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """source: of `[input]`. records: value, key, headers. users: by key, as canonical JSON; sums: by key, of the field ``adds``."""
+
+    source: dict[str, Any]
+    records: list[tuple[Any, bytes | None, Headers]]
+    users: dict[str, set[Any]]
+    letters: dict[str, int] = field(default_factory=dict)
+    left_out: int = 0
+    adds: Any = None
+    sums: dict[str, int] = field(default_factory=dict)
+
+
+def values(*found: Any) -> list[tuple[Any, bytes | None, Headers]]:
+    return [(value, None, ()) for value in found]
+
+
+def tracked(user: str | None, anonymous: str, *products: tuple[str, int]) -> dict[str, Any]:
+    items = [{"sku": sku, "quantity": quantity} for sku, quantity in products]
+    return {"userId": user, "anonymousId": anonymous, "event": "Order Completed", "properties": {"products": items}}
+
+
+def change(op: str, before: Any, after: Any) -> dict[str, Any]:
+    return {"op": op, "before": before, "after": after, "source": {"table": "orders"}, "ts_ms": WINDOW}
+
+
+def span(user: str, severity: str) -> dict[str, Any]:
+    return {"severityText": severity, "attributes": [
+        {"key": "http.route", "value": {"stringValue": "/cart"}}, {"key": "enduser.id", "value": {"stringValue": user}},
+    ]}  # fmt: skip
+
+
+def batch(*spans: dict[str, Any]) -> dict[str, Any]:
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [one]} for one in spans]}]}
+
+
+def amount(cents: int) -> str:
+    return base64.b64encode(cents.to_bytes(3, "big", signed=True)).decode()
+
+
+ATTRIBUTE = (
+    "list_extract(log.attributes->>'$[*].value.stringValue', list_position(log.attributes->>'$[*].key', 'enduser.id'))"
+)
+CASES: dict[str, Case] = {
+    "the user is the record's key": Case(
+        source={"user": "$key", "key": ["page"]},
+        records=[
+            ({"page": "/a"}, b"ann", ()),
+            ({"page": "/a"}, b"bob", ()),
+            ({"page": "/b"}, b"ann", ()),
+            ({"page": "/b"}, None, ()),
+        ],
+        users={"/a": {"ann", "bob"}, "/b": {"ann"}},
+        letters={"MISSING_USER": 1},
+    ),
+    "the key is a number of eight bytes": Case(
+        source={"user": "$key", "key": ["page"], "key_format": "int64"},
+        records=[({"page": "/a"}, number.to_bytes(8, "big"), ()) for number in (0, 1, 2**40)]
+        + [({"page": "/a"}, b"12", ())],
+        users={"/a": {0, 1, 2**40}},
+        letters={"UNREADABLE_KEY": 1},
+    ),
+    "the key is a UUID": Case(
+        source={"user": "$key", "key": ["page"], "key_format": "uuid"},
+        records=[({"page": "/a"}, bytes(range(16)), ())],
+        users={"/a": {"00010203-0405-0607-0809-0a0b0c0d0e0f"}},
+    ),
+    "the user is a field of a key in JSON": Case(
+        source={"user": "$key.customer.id", "key": ["page"], "key_format": "json"},
+        records=[({"page": "/a"}, b'{"customer": {"id": 7}}', ()), ({"page": "/a"}, b"7", ())],
+        users={"/a": {7}},
+        letters={"UNREADABLE_KEY": 1},
+    ),
+    "the user is a header": Case(
+        source={"user": "$headers.user-id", "key": ["page"]},
+        records=[
+            ({"page": "/a"}, None, [("user-id", b"ann"), ("trace", b"\xff")]),
+            ({"page": "/a"}, None, [("user-id", b"\xff")]),
+        ],
+        users={"/a": {"ann"}},
+        letters={"UNREADABLE_HEADER": 1},
+    ),
+    "a filter asks a header before the value": Case(
+        source={"user": "u", "key": ["page"], "where": "$headers.type = 'click'"},
+        records=[
+            ({"page": "/a", "u": "ann"}, None, [("type", b"click")]),
+            (b"not JSON", None, [("type", b"view")]),
+            (None, None, [("type", b"view")]),
+            (b"not JSON", None, [("type", b"click")]),
+            ({"page": "/a"}, None, [("type", b"view")]),
+        ],
+        users={"/a": {"ann"}},
+        letters={"NOT_JSON": 1},
+        left_out=3,
+    ),
+    "what a record has beside its value is a key": Case(
+        source={"user": "u", "key": ["$topic", "$partition", {"name": "even", "expression": "$offset % 2 = 0"}]},
+        records=values({"u": "ann"}, {"u": "bob"}, {"u": "cat"}),
+        users={'["raw",0,true]': {"ann", "cat"}, '["raw",0,false]': {"bob"}},
+    ),
+    "a bare number and its topic's header": Case(
+        source={
+            "user": {"expression": "split_part($headers.\"mqtt.topic\", '/', 2)"},
+            "key": [{"name": "warm", "expression": "$value > 21"}],
+        },
+        records=[(20.5, None, [("mqtt.topic", b"home/p0/temp")]), (21.5, None, [("mqtt.topic", b"home/p1/temp")])],
+        users={"false": {"p0"}, "true": {"p1"}},
+    ),
+    "the user, or else the visitor": Case(
+        source={"user": {"expression": "coalesce(userId, anonymousId)"}, "key": ["event"]},
+        records=values(tracked("u1", "a1"), tracked(None, "a2"), tracked(None, "a2")),
+        users={"Order Completed": {"u1", "a2"}},
+    ),
+    "the user is a tenant and a number": Case(
+        source={"user": ["tenant", "id"], "key": ["k"]},
+        records=values(
+            *({"tenant": t, "id": n, "k": "x"} for t in ("a", "b") for n in (1, 2, 1)), {"tenant": "a", "k": "x"}
+        ),
+        users={"x": {("a", 1), ("a", 2), ("b", 1), ("b", 2)}},
+        letters={"MISSING_USER": 1},
+    ),
+    "a number and its digits are one person": Case(
+        source={"user": {"expression": "id::VARCHAR"}, "key": ["k"]},
+        records=values({"id": 1, "k": "x"}, {"id": "1", "k": "x"}, {"id": 2, "k": "x"}),
+        users={"x": {"1", "2"}},
+    ),
+    "items of an order": Case(
+        source={"user": "anonymousId", "key": ["product.sku"], "each": {"of": "properties.products", "as": "product"}},
+        records=values(tracked(None, "a1", ("A", 1), ("B", 2)), tracked(None, "a2", ("A", 5)), tracked(None, "a3")),
+        users={"A": {"a1", "a2"}, "B": {"a1"}},
+        left_out=1,
+        adds="product.quantity",
+        sums={"A": 6, "B": 2},
+    ),
+    "a list of tags": Case(
+        source={"user": "u", "key": ["tag"], "each": {"of": "tags", "as": "tag"}},
+        records=values(
+            {"u": "ann", "tags": ["red", "blue"]}, {"u": "bob", "tags": ["red"]}, {"u": "bob", "tags": "red"}
+        ),
+        users={"red": {"ann", "bob"}, "blue": {"ann"}},
+        letters={"NOT_ITEMS": 1},
+    ),
+    "tags with commas between": Case(
+        source={"user": "u", "key": ["tag"], "each": {"of": {"expression": "string_split(tags, ',')"}, "as": "tag"}},
+        records=values({"u": "ann", "tags": "red,blue"}, {"u": "bob", "tags": "red"}),
+        users={"red": {"ann", "bob"}, "blue": {"ann"}},
+    ),
+    "a map as a set": Case(
+        source={"user": "u", "key": ["flag.key"], "each": {"of": "flags", "as": "flag"}, "where": "flag.value"},
+        records=values({"u": "ann", "flags": {"dark": True, "beta": False}}, {"u": "bob", "flags": {"beta": True}}),
+        users={"dark": {"ann"}, "beta": {"bob"}},
+        left_out=1,
+    ),
+    "a list of events of several users": Case(
+        source={"user": "u", "key": ["k"], "each": {"of": "$value"}},
+        records=values([{"u": "ann", "k": "x"}, {"u": "bob", "k": "x"}, 5], {"u": "cat", "k": "x"}),
+        users={"x": {"ann", "bob", "cat"}},
+        letters={"WRONG_TYPE": 1},
+    ),
+    "lines of JSON": Case(
+        source={"user": "u", "key": ["k"], "format": "json-lines", "each": {"of": "$value"}},
+        records=values(b'{"u": "ann", "k": "x"}\n\n{"u": "bob", "k": "x"}\n{"u": "cat", "k"\n'),
+        users={"x": {"ann", "bob"}},
+        letters={"NOT_JSON": 1},
+    ),
+    "OpenTelemetry's logs": Case(
+        source={
+            "user": {"expression": ATTRIBUTE},
+            "key": ["log.severityText"],
+            "each": [
+                {"of": "resourceLogs", "as": "resource"},
+                {"of": "resource.scopeLogs", "as": "scope"},
+                {"of": "scope.logRecords", "as": "log"},
+            ],
+        },
+        records=values(batch(span("ann", "ERROR"), span("bob", "ERROR")), batch(span("ann", "INFO"))),
+        users={"ERROR": {"ann", "bob"}, "INFO": {"ann"}},
+    ),
+    "rows of a database, and deleted ones": Case(
+        source={"user": {"expression": "coalesce(after.customer, before.customer)"}, "key": ["op"]},
+        records=values(
+            change("c", None, {"customer": 1}),
+            change("u", {"customer": 1}, {"customer": 1}),
+            change("d", {"customer": 2}, None),
+            None,
+        ),
+        users={"c": {1}, "u": {1}, "d": {2}},
+        letters={"TOMBSTONE": 1},
+    ),
+    "Debezium's envelope": Case(
+        source={"user": "customer", "key": ["$envelope.op"], "envelope": "debezium", "decimals": {"amount": 2}},
+        records=values(
+            change("c", None, {"customer": 1, "amount": amount(1999)}),
+            change("r", None, {"customer": 2, "amount": amount(-1)}),
+            change("d", {"customer": 2, "amount": amount(5)}, None),
+            None,
+        ),
+        users={"c": {1}, "r": {2}, "d": {2}},
+        left_out=1,
+        adds={"expression": "amount * 100"},
+        sums={"c": 1999, "r": -1, "d": 5},
+    ),
+    "Confluent's JSON Schema": Case(
+        source={"user": "u", "key": ["k"], "framing": "confluent"},
+        records=values(b'\0\0\0\0\x08{"u": "ann", "k": "x"}', b'{"u": "bob", "k": "x"}'),
+        users={"x": {"ann"}},
+        letters={"UNDECODABLE": 1},
+    ),
+    "CloudEvents, structured and in headers": Case(
+        source={"user": "userId", "key": ["$envelope.type"], "envelope": "cloudevents"},
+        records=[
+            (
+                {"specversion": "1.0", "type": "order", "source": "/shop", "id": "1", "data": {"userId": "ann"}},
+                None,
+                (),
+            ),
+            (
+                {"userId": "bob"},
+                None,
+                [("ce_specversion", b"1.0"), ("ce_type", b"order"), ("ce_source", b"/shop"), ("ce_id", b"2")],
+            ),
+        ],
+        users={"order": {"ann", "bob"}},
+    ),
+    "producers that leave nulls out": Case(
+        source={"user": "u", "key": ["country"]},
+        records=values({"u": "ann", "country": "de"}, {"u": "bob"}, {"u": "cat", "country": None}, {"country": "de"}),
+        users={"de": {"ann"}, "null": {"bob", "cat"}},
+        letters={"MISSING_USER": 1},
+    ),
+    "JSON in a text of JSON": Case(
+        source={"user": {"expression": "$value->>'$.u'"}, "key": [{"name": "k", "expression": "$value->>'$.k'"}]},
+        records=values(json.dumps({"u": "ann", "k": "x"})),
+        users={"x": {"ann"}},
+    ),
+}
+
+
+def plain(scalar: Any) -> Any:
+    return tuple(scalar) if isinstance(scalar, list) else scalar
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_topic_is_read_as_it_is(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    column = {"expression": case.adds["expression"]} if isinstance(case.adds, dict) else {"field": case.adds}
+    added = [{"name": "sum", "kind": "sum", "bound": 10_000, "grid": 1, **column}] if case.adds is not None else []
+    services = services_of(
+        settings(
+            input={"topic": "raw", **case.source},
+            start={"from": "earliest", "first_window": WINDOW},
+            clock={"kind": "broker"},
+            columns=[{"name": "n", "kind": "count"}, *added],
+        ),
+        sources=1,
+    )
+    records = [
+        SimpleNamespace(
+            topic="raw", partition=0, offset=offset, timestamp=WINDOW + offset, timestamp_type=1, key=key, headers=headers,
+            value=value if value is None or isinstance(value, bytes) else json.dumps(value).encode(),
+        )
+        for offset, (value, key, headers) in enumerate(case.records)
+    ]  # fmt: skip
+    runner = Runner(RouteStage, services, tmp_path, 0)
+    runner.feed(records, len(records))
+    runner.commit(now=WINDOW)
+    users: defaultdict[str, set[Any]] = defaultdict(set)
+    sums: Counter[str] = Counter()
+    for _, _, _, packed, _ in runner.to("by-user"):
+        if packed is None or kind_of(packed) is Kind.TICK:
+            continue
+        block = by_user.decode(packed)
+        for user, key, row in zip(block.user.tolist(), block.key.tolist(), block.values.tolist(), strict=True):
+            text = block.keys[key].decode()
+            called = json.loads(text)
+            called = called if isinstance(called, str) else text
+            users[called].add(plain(json.loads(block.users[user])))
+            sums[called] += row[0] if row else 0
+    outputs = [output for commit in runner.commits for output in commit.outputs]
+    letters = Counter(decode_headers(headers).reason.name for output in outputs for headers in output.headers or ())
+    left_out = runner.stage.counters["filtered"]
+    runner.close()
+    assert (users, letters, left_out) == (case.users, case.letters, case.left_out)
+    if case.adds is not None:
+        assert sums == case.sums
