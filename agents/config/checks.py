@@ -94,12 +94,13 @@ def nothing_computed(source: InputSettings, kind: str) -> Iterator[str]:
         "user": any(isinstance(part, ComputedField) for part in source.user_fields),
         "where": source.where is not None,
         "key": any(isinstance(part, ComputedKey) for part in source.key),
+        "each": bool(source.lists),
         "time": isinstance(source.time_field, ComputedField),
     }
     for name in (name for name, given in names.items() if given):
         yield (
-            f'input.{name}: records are neither filtered nor computed with kind "{kind}"; leave the expression out, or use kind '
-            '"histogram"'
+            f'input.{name}: records are neither filtered nor computed nor taken apart with kind "{kind}"; leave it out, or use '
+            'kind "histogram"'
         )
 
 

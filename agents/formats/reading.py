@@ -1,16 +1,17 @@
 """Makes the reader of a pipeline's raw records, from `[input]` and the paths that the pipeline wants."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.language import parse
-from susurrus.agents.formats import InputSection, decoder_of, is_plain_json
-from susurrus.agents.formats.beside import KEY, SCALAR_KEYS, Beside
+from susurrus.agents.formats import FORMATS, InputSection, decoder_of, is_plain_json
+from susurrus.agents.formats.beside import KEY, SCALAR_KEYS, Beside, problem
+from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.items import Step
 from susurrus.agents.formats.reader import OF_VALUE, RecordReader, value_paths
-from susurrus.topics.records.fields import BESIDE, Path, check_paths, parse_path
+from susurrus.topics.records.fields import BESIDE, Path, check_paths, parse_path, written
 from susurrus.topics.records.raw import ComputedField
 
 
@@ -52,6 +53,25 @@ def reader_of(
         steps=steps,
         asked=asked,
     )
+
+
+def problems(source: RecordSection, paths: Sequence[Path]) -> Iterator[str]:
+    """What is wrong with paths that the configuration names, one line each."""
+    wanted = list(paths)
+    try:
+        _, wanted = steps_of(source.lists, paths, ())
+    except ValueError as conflict:
+        yield f"input: {conflict}"
+    for path in dict.fromkeys(path for path in [*paths, *wanted] if path[:1] == (BESIDE,)):
+        if (said := problem(path, source.key_format)) is not None:
+            yield f"input: {said}"
+        elif path[1] == "envelope" and source.envelope == Bare.name and path[2] not in FORMATS[source.format].around:
+            yield f'input: {written(path)}: records have no envelope with input.envelope = "{source.envelope}"; set input.envelope'
+
+
+def fields_of_values(source: RecordSection, paths: Sequence[Path]) -> list[Path]:
+    """Of the paths that the configuration names, those of fields of a value before it is taken apart."""
+    return [path for path in steps_of(source.lists, paths, ())[1] if path[:1] != (BESIDE,)]
 
 
 def is_plain(source: RecordSection, paths: Sequence[Path]) -> bool:

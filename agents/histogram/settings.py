@@ -13,6 +13,7 @@ from susurrus.agents.config.idle import Idle, fields
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding
+from susurrus.agents.formats import reading
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
@@ -288,9 +289,12 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
         yield "input.key: has two parts of one name; leave one of them out, or rename it"
     elif settings.input.user and key:
         try:
-            Computation(settings.raw_schema().scalars, settings.input.where)
+            computation = Computation(settings.raw_schema().scalars, settings.input.where)
         except ValueError as problem:
             yield f"input: {problem}"
+        else:
+            yield from reading.problems(settings.input, computation.paths)
+            computation.close()
     yield from checks.each(settings.input)
     yield from settings.input.time_problems()
     yield from formats.problems(settings.input)

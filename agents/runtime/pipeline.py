@@ -20,6 +20,7 @@ from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
+from susurrus.agents.formats.reading import fields_of_values
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
@@ -173,7 +174,7 @@ class Pipeline(ABC, Generic[S]):
         records. Unknown: what this machine lacks, such as an optional package, and workers may have."""
         try:
             with closing(decoder_of(self.settings.input, ())) as form:
-                yield from list(form.unknown_fields(self.fields))
+                yield from list(form.unknown_fields(fields_of_values(self.settings.input, self.fields)))
         except ConfigurationError as error:
             yield Finding("packages", "unknown", f"input: {error.text}", error.action)
         try:

@@ -8,10 +8,12 @@ from pydantic import Field
 from susurrus.agents import formats
 from susurrus.agents.config.idle import CLOCK, INPUT, TOPICS, WINDOW, Idle, fields
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.formats import reading
 from susurrus.agents.stream.mechanism import mechanism_of
 from susurrus.agents.stream.sections import StreamSection
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import private_stream
+from susurrus.topics.records.fields import parse_paths
 from susurrus.topics.spec import PRIVATE_STREAM, STREAM_TOPICS, TopicSpec
 from susurrus.topics.wire.row_schema import RowSchema
 
@@ -77,6 +79,11 @@ class StreamSettings(Settings):
     def problems(self) -> list[str]:
         """The problems of every kind, and what the mechanism refuses."""
         found = [*super().problems(), *formats.problems(self.input)]
+        try:
+            paths = parse_paths([path for path in (self.stream.value, self.stream.stream) if path is not None])
+            found += reading.problems(self.input, paths)
+        except ValueError as problem:
+            found.append(f"stream: {problem}")
         try:
             mechanism_of(self.stream)
         except ConfigurationError as error:

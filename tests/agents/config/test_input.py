@@ -1,5 +1,6 @@
 """The section `[input]`: users of several fields, computed users and times, and lists that records are taken apart by."""
 
+import re
 from typing import Any
 
 import pytest
@@ -165,3 +166,21 @@ def test_other_kinds_compute_no_user_and_no_time() -> None:
         settings_from(tables)
     assert "input.user: records are neither filtered nor computed" in str(caught.value)
     assert "input.time: records are neither filtered nor computed" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"user": "$headers"}, "name one header"),
+        ({"user": "$headers.a.b"}, "name one header"),
+        ({"user": "$key.id"}, 'input.key_format = "text" has no fields'),
+        ({"user": "$topic.x"}, "has no fields"),
+        ({"user": "$envelope.op"}, "set input.envelope"),
+        ({"user": "$value", "key": ["shop"]}, "the whole value is wanted beside a field"),
+        ({"each": {"of": "items", "as": "item"}, "user": "items.id", "key": ["item"]}, "leads through another"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_paths_that_lead_to_nothing_are_refused(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        settings(**source)
