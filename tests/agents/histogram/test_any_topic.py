@@ -183,12 +183,6 @@ CASES: dict[str, Case] = {
         users={"x": {"ann", "bob", "cat"}},
         letters={"WRONG_TYPE": 1},
     ),
-    "lines of JSON": Case(
-        source={"user": "u", "key": ["k"], "format": "json-lines", "each": {"of": "$value"}},
-        records=values(b'{"u": "ann", "k": "x"}\n\n{"u": "bob", "k": "x"}\n{"u": "cat", "k"\n'),
-        users={"x": {"ann", "bob"}},
-        letters={"NOT_JSON": 1},
-    ),
     "OpenTelemetry's logs": Case(
         source={
             "user": {"expression": ATTRIBUTE},
