@@ -97,7 +97,7 @@ lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade
 	@index=$${UV_DEFAULT_INDEX:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null || true)}; \
 	test -z "$$index" || export UV_DEFAULT_INDEX="$$index"; set -ex; \
 	$(BIN)/$(COMPILE) pyproject.toml --extra dev --group build -o $(LOCK); \
-	$(BIN)/$(COMPILE) pyproject.toml --extra registry -c $(LOCK) -o deploy/requirements.lock; \
+	$(BIN)/$(COMPILE) pyproject.toml --extra formats --extra registry -c $(LOCK) -o deploy/requirements.lock; \
 	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock; \
 	$(BIN)/$(COMPILE) --no-deps --group charts -c $(LOCK) -o deploy/requirements-dashboard.lock
 

@@ -18,6 +18,9 @@ from susurrus.agents.config.fields import (
 )
 from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats import FORMATS
+from susurrus.agents.formats.compression import COMPRESSIONS, MAX_VALUE_BYTES, NONE
+from susurrus.agents.formats.csv import Columns, Delimiter, Quote
+from susurrus.agents.formats.encodings import ENCODINGS, UTF8
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.framing import FRAMINGS
@@ -66,6 +69,26 @@ class InputSettings(Section):
     """`avro`: where schemas are found. `protobuf`, optional with a class or file: where the schema of a record's id says which type
     the record is; without it the first messages of two .proto files are one type. With the framings of Apicurio: its own interface,
     `https://host/apis/registry/v2` or `/v3`."""
+    columns: Columns | None = None
+    """`csv`: what the fields of a line are called, in their order. A line with more or fewer fields is a dead letter."""
+    delimiter: Delimiter | None = None
+    r"""`csv`: the character between fields, `,` if not set; `"\t"` for TSV."""
+    quote: Quote | None = None
+    r"""`csv`: the character around fields that hold a delimiter, a line end or a quote (which is doubled there, RFC 4180), `"` if
+    not set. `""`: no field has quotes, as in most TSV."""
+    pattern: str | None = None
+    r"""`text`: a regular expression with named groups, `(?P<user>\S+) (?P<url>.*)`, in RE2's syntax. It has to match the whole
+    text. A group that took no part is null."""
+    compression: Annotated[str, OneOf(COMPRESSIONS)] = Field(
+        default=NONE,
+        description="How producers compressed each value by itself; Kafka's own compression (`compression.type`) is none of this. "
+        f"{meanings(COMPRESSIONS)}",
+    )
+    max_value_bytes: Annotated[int, Field(ge=1, le=1 << 30)] = MAX_VALUE_BYTES
+    """Values that are longer when they are decompressed go to the dead-letter topic."""
+    encoding: Annotated[str, OneOf(ENCODINGS)] = Field(
+        default=UTF8, description=f"Formats of text: how their characters are written. {meanings(ENCODINGS)}"
+    )
     envelope: Annotated[str, OneOf(ENVELOPES)] = Field(
         default=Bare.name,
         description="What stands around each value. Fields are those of the value inside, and `$envelope.x` is what is around "

@@ -71,6 +71,8 @@ class Settings(Section):
         *("input.where", "input.empty_user", "input.each", "input.key_format"),
         *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
         *("input.time_format", "input.time_zone"),
+        *("input.columns", "input.delimiter", "input.quote", "input.pattern"),
+        *("input.compression", "input.max_value_bytes", "input.encoding"),
     )
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}

@@ -1,22 +1,31 @@
 """Input formats: one file each, for every kind of pipeline that reads a raw topic. A new format is one file and one line here.
 
-payload ──format──▶ fields, or payload ──format──▶ whole value ──envelope──▶ fields of what is inside
+payload ──decompress, to UTF-8──▶ payload ──format──▶ fields, or ──format──▶ whole value ──envelope──▶ fields of what is inside
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.compression import COMPRESSIONS, MAX_VALUE_BYTES, NONE, within
+from susurrus.agents.formats.csv import Csv
+from susurrus.agents.formats.encodings import ENCODINGS, UTF8
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.envelopes.unwrapped import Unwrapped, inner_paths
 from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.framing import Unframed
 from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.json_lines import JsonLines
+from susurrus.agents.formats.msgpack import MessagePack
+from susurrus.agents.formats.prepared import Prepared, Step
 from susurrus.agents.formats.protobuf import Protobuf
+from susurrus.agents.formats.text import Text
 from susurrus.topics.records.fields import Path, parse_path
 
-FORMATS: Final[dict[str, type[Format]]] = {form.name: form for form in (Json, Avro, Protobuf)}
+FORMATS: Final[dict[str, type[Format]]] = {
+    form.name: form for form in (Json, Avro, Protobuf, Csv, Text, JsonLines, MessagePack)
+}
 """Every format by its name in the configuration."""
 
 
@@ -47,6 +56,18 @@ class InputSection(Protocol):
     def decimals(self) -> Mapping[str, int]:
         """The scales of decimals that are written as bytes or base64, by their fields."""
 
+    @property
+    def compression(self) -> str:
+        """A name in ``COMPRESSIONS``."""
+
+    @property
+    def max_value_bytes(self) -> int:
+        """The most bytes of a decompressed value."""
+
+    @property
+    def encoding(self) -> str:
+        """A name in ``ENCODINGS``."""
+
 
 def decoder_of(source: InputSection, paths: Sequence[Path], part: str = "value") -> Format:
     """Reads the fields at ``paths`` of a part of records, "value" or "key"; only values have envelopes.
@@ -62,10 +83,8 @@ def decoder_of(source: InputSection, paths: Sequence[Path], part: str = "value")
 
 def is_plain_json(source: InputSection) -> bool:
     """Whether payloads are JSON objects as they come, which the compiled path reads."""
-    return (
-        source.format == Json.name and source.framing in (None, Unframed.name)
-        and source.envelope == Bare.name and not source.decimals
-    )  # fmt: skip
+    plain = source.format == Json.name and source.framing in (None, Unframed.name) and source.envelope == Bare.name
+    return plain and not source.decimals and source.compression == NONE and source.encoding == UTF8
 
 
 def _bare(source: InputSection, paths: Sequence[Path], part: str) -> Format:
@@ -73,7 +92,12 @@ def _bare(source: InputSection, paths: Sequence[Path], part: str) -> Format:
     options = {name: source.schema_text if name == "schema_file" else getattr(source, name) for name in form.options}
     made = form(paths, None if form.setting is None else getattr(source, form.setting), **options)
     made.part = part
-    return made
+    steps: list[Step] = []
+    if (decompress := COMPRESSIONS[source.compression].read) is not None:
+        steps.append(within(decompress, source.max_value_bytes))
+    if (to_utf8 := ENCODINGS[source.encoding].read) is not None:
+        steps.append(to_utf8)
+    return Prepared(made, steps) if steps and part == "value" else made
 
 
 def problems(source: InputSection) -> Iterator[str]:
@@ -85,4 +109,13 @@ def problems(source: InputSection) -> Iterator[str]:
             yield f'input.{name}: has no meaning for input.format = "{source.format}"; leave it out'
     if chosen.setting is not None and getattr(source, chosen.setting) is None and chosen.needs_setting(source):
         yield f'input.{chosen.setting}: is missing; input.format = "{chosen.name}" needs it, for example {chosen.example}'
+    if source.encoding != UTF8 and not chosen.is_text:
+        yield f'input.encoding: has no meaning for input.format = "{source.format}", which is no text; leave it out'
+    if source.envelope != Bare.name and chosen.has_lines:
+        yield (
+            f'input.envelope = "{source.envelope}": a value of input.format = "{source.format}" is a list of lines, which no '
+            "envelope is around; leave it out"
+        )
+    if source.compression == NONE and source.max_value_bytes != MAX_VALUE_BYTES:
+        yield f'input.max_value_bytes: has no meaning for input.compression = "{NONE}"; leave it out'
     yield from chosen.problems(source)

@@ -68,6 +68,10 @@ class Format(ABC):
     """What this format itself says around a value, as names below `$envelope`: the name of a record's schema, for example."""
     framings: ClassVar[tuple[str, ...]] = ()
     """The names of the framings that it reads (framing.py), the default first; none where its records name no schema."""
+    is_text: ClassVar[bool] = False
+    """Whether payloads are text, whose encoding `[input]` may name."""
+    has_lines: ClassVar[bool] = False
+    """Whether the whole value is a list of its lines."""
     options: ClassVar[tuple[str, ...]] = ()
     """Fields of `[input]` that this format may have beside; its class takes them as keywords, None where they are not set."""
 

@@ -27,6 +27,7 @@ class Json(Format):
 
     name = "json"
     meaning = "one JSON object a record; with a framing, as serializers of JSON Schema write it, and not checked by its schema"
+    is_text = True
     framings = tuple(
         one.name for one in (Unframed, Confluent, ConfluentHeader, Apicurio, ApicurioContentId, ApicurioHeader)
     )

@@ -6,6 +6,7 @@ line or one value on several lines. A refused payload costs its own exception an
 """
 
 import contextlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -90,7 +91,7 @@ class JsonReader:
             if payload is None or why is Reason.TOO_DEEP:
                 continue
             with contextlib.suppress(*REFUSED):
-                found[row] = fields.decode(payload)
+                found[row] = fields.decode(payload.removeprefix(BOM_UTF8))
         pending = {row: refused.pop(row) for row in found}
         for path, column in zip(self._paths, columns, strict=True):
             read = fields.column(list(found.values()), path) if path in self._first else [UNSET] * len(found)
@@ -121,9 +122,22 @@ class JsonReader:
                 records.extend(decoded)  # keeps what came before an exception, and the map goes on behind it
             except REFUSED:
                 row = rows[len(records) + skipped]
-                refused[row] = reason_of(payloads[row], self._paths)
-                skipped += 1
+                found = self._behind_mark(payloads[row])
+                if found is UNSET:
+                    refused[row] = reason_of(payloads[row], self._paths)
+                    skipped += 1
+                else:
+                    records.append(found)
         return records, refused
+
+    def _behind_mark(self, payload: bytes | None) -> Any:
+        """The record behind a byte order mark, which the decoder does not pass over; UNSET where there is none."""
+        if payload is None or not payload.startswith(BOM_UTF8):
+            return UNSET
+        try:
+            return self._decode(payload[len(BOM_UTF8) :])
+        except REFUSED:
+            return UNSET
 
 
 def insert_rows(column: list[Any], added: Mapping[int, Any], refused: Mapping[int, Reason], rows: int) -> None:

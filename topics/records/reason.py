@@ -30,11 +30,11 @@ class Reason(IntEnum):
     INVALID_UTF8 = (
         3,
         "the value is not Unicode text in UTF-8",  # an escape may be no text, too: a lone surrogate
-        "let the producer encode its texts in UTF-8, or set input.format to the format that it writes",
+        "let the producer encode its texts in UTF-8, or set input.encoding or input.format to what it writes",
     )
     NOT_JSON = (
         4,
-        "the value is not one JSON value",  # for example several values, or a byte order mark
+        "the value is not one JSON value",  # for example several values
         "let the producer write one JSON object per record, or set input.format to the format that it writes",
     )
     TOO_DEEP = 5, "the value is nested too deep", "let the producer write flatter records"  # deeper than MAX_DEPTH

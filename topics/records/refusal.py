@@ -5,6 +5,7 @@ Only refused payloads come here, so nothing in this file decides what is accepte
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ def reason_of(payload: bytes | None, paths: Sequence[Path]) -> Reason:
     """The reason of a refused payload."""
     if payload is None:
         return Reason.TOMBSTONE
+    payload = payload.removeprefix(BOM_UTF8)
     if not payload.strip(b" \t\r\n"):
         return Reason.EMPTY
     if too_deep(payload):

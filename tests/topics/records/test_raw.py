@@ -83,8 +83,8 @@ class TestReasons:
             (GOOD + b"\n" + GOOD, Reason.NOT_JSON),
             (GOOD + b"x", Reason.NOT_JSON),
             (GOOD + b"\0", Reason.NOT_JSON),
-            (b"\xef\xbb\xbf" + GOOD, Reason.NOT_JSON),
-            (GOOD.decode().encode("utf-16"), Reason.INVALID_UTF8),
+            (b"\xef\xbb\xbf\xef\xbb\xbf" + GOOD, Reason.NOT_JSON),  # one byte order mark is passed over
+            (GOOD.decode().encode("utf-16"), Reason.UTF16),
             (b'{"u":"a\nb","k":1}', Reason.NOT_JSON),
             (b'{"u":01,"k":1}', Reason.NOT_JSON),
             (b'{"u":1,"k":1,}', Reason.NOT_JSON),

@@ -11,36 +11,24 @@ from typing import Any
 import pytest
 
 from susurrus.agents.config.input import InputSettings
-from susurrus.agents.formats import FORMATS, decoder_of
+from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.connect_types import converted
 from susurrus.agents.formats.format import Format, Headers, ObjectFormat
 from susurrus.topics.records.fields import Path, parse_path
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
+from tests.formats_rows import decoder, overdue
+from tests.formats_rows import rows as rows_of
 
 
-def overdue(row: int) -> bool:
-    return True
-
-
-def decoder(paths: Sequence[str], **settings: Any) -> Format:
-    return decoder_of(InputSettings(topic="raw", **settings), [parse_path(path) if path else () for path in paths])
+def written(payloads: Sequence[Any]) -> list[bytes | None]:
+    """What is not bytes is written as JSON; None is a tombstone."""
+    return [one if isinstance(one, bytes | None) else json.dumps(one).encode() for one in payloads]
 
 
 def rows(form: Format, payloads: Sequence[Any], headers: Sequence[Headers] | None = None) -> list[Any]:
-    """For each payload what is at the paths, or its reason. What is not bytes is written as JSON; None is a tombstone."""
-    written = [one if isinstance(one, bytes | None) else json.dumps(one).encode() for one in payloads]
-    if headers is None and form.reads_headers:
-        headers = [()] * len(written)
-    found: list[Any] = []
-    for chunk in form.read(written, overdue, headers if form.reads_headers else None):
-        columns = [iter(column) for column in chunk.columns]
-        for row in range(chunk.rows):
-            values = None if row in chunk.refused else [next(column) for column in columns]
-            found.append(chunk.refused.get(row) or chunk.pending.get(row) or values)
-    assert len(found) == len(payloads)
-    return found
+    return rows_of(form, written(payloads), headers)
 
 
 def base64_of(number: int) -> str:
