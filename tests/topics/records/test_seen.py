@@ -39,7 +39,7 @@ def test_it_is_named_in_place_of_json(payload: bytes, reason: Reason) -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"\0", b"\0\0\0\0\x09\x02", b"{", b"\x81", b"\x81\x01", b"\xde\0", b"plain", b"\xff", b"\x1f", b"\0a", b"\0a\0", 
+    [b"", b"\0", b"{", b"\x81", b"\x81\x01", b"\xde\0", b"plain", b"\xff", b"\x1f", b"\0a", b"\0a\0", 
      b"\0\0\0\0", b"a\0\0\0"],
 )  # fmt: skip
 def test_nothing_is_named_where_nothing_is_known(payload: bytes) -> None:
