@@ -4,6 +4,7 @@ The data are invented. Every case goes through route as a worker runs it; what u
 """
 
 import base64
+import gzip
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -20,6 +21,9 @@ from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, services_of
+
+msgpack = pytest.importorskip("msgpack")
+pytest.importorskip("re2")
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -183,6 +187,12 @@ CASES: dict[str, Case] = {
         users={"x": {"ann", "bob", "cat"}},
         letters={"WRONG_TYPE": 1},
     ),
+    "lines of JSON": Case(
+        source={"user": "u", "key": ["k"], "format": "json-lines", "each": {"of": "$value"}},
+        records=values(b'{"u": "ann", "k": "x"}\n\n{"u": "bob", "k": "x"}\n{"u": "cat", "k"\n'),
+        users={"x": {"ann", "bob"}},
+        letters={"NOT_JSON": 1},
+    ),
     "OpenTelemetry's logs": Case(
         source={
             "user": {"expression": ATTRIBUTE},
@@ -247,6 +257,85 @@ CASES: dict[str, Case] = {
         records=values({"u": "ann", "country": "de"}, {"u": "bob"}, {"u": "cat", "country": None}, {"country": "de"}),
         users={"de": {"ann"}, "null": {"bob", "cat"}},
         letters={"MISSING_USER": 1},
+    ),
+    "CSV": Case(
+        source={"user": "u", "key": ["k"], "format": "csv", "columns": ["u", "k", "n"]},
+        records=values(b"ann,x,3", b'"bob",x,1', b'"c,at","y ""z""",1\r\n', b"dan,x", b"eve,x,1\nfay,x,1"),
+        users={"x": {"ann", "bob"}, 'y "z"': {"c,at"}},
+        letters={"OTHER_FIELDS": 1, "SEVERAL_LINES": 1},
+        adds={"expression": "n::INTEGER"},
+        sums={"x": 4, 'y "z"': 1},
+    ),
+    "lines of TSV without quotes": Case(
+        source={
+            "user": "user",
+            "key": ["event"],
+            "format": "csv",
+            "columns": ["app", "user", "event"],
+            "delimiter": "\t",
+            "quote": "",
+            "each": {"of": "$value"},
+        },
+        records=values(b'web\tann\t"page view\nweb\tbob\t"page view\n'),
+        users={'"page view': {"ann", "bob"}},
+    ),
+    "an access log": Case(
+        source={
+            "user": "host",
+            "key": ["status"],
+            "format": "text",
+            "time": "at",
+            "time_format": "clf",
+            "pattern": r'(?P<host>\S+) \S+ \S+ \[(?P<at>[^\]]+)\] "[^"]*" (?P<status>\d+) (?P<size>\d+|-)',
+        },
+        records=values(
+            b'10.0.0.1 - - [01/Aug/1995:00:00:00 +0000] "GET / HTTP/1.0" 200 512',
+            b'10.0.0.2 - ann [01/Aug/1995:02:00:00 +0200] "GET /x HTTP/1.0" 404 -',
+            b"restarting",
+        ),
+        users={"200": {"10.0.0.1"}, "404": {"10.0.0.2"}},
+        letters={"OTHER_FIELDS": 1},
+    ),
+    "MessagePack": Case(
+        source={"user": "u", "key": ["k"], "format": "msgpack"},
+        records=values(msgpack.packb({"u": "ann", "k": 1}), msgpack.packb({"u": b"\xff", "k": 1}), b'{"u": "ann"}'),
+        users={"1": {"ann", "ff"}},
+        letters={"UNDECODABLE": 1},
+    ),
+    "compressed values and others": Case(
+        source={"user": "u", "key": ["k"], "compression": "auto"},
+        records=values(gzip.compress(b'{"u": "ann", "k": "x"}'), b'{"u": "bob", "k": "x"}'),
+        users={"x": {"ann", "bob"}},
+    ),
+    "a byte order mark": Case(
+        source={"user": "u", "key": ["k"]},
+        records=values(b'\xef\xbb\xbf{"u": "ann", "k": "x"}', '{"u": "bob", "k": "x"}'.encode("utf-16")),
+        users={"x": {"ann"}},
+        letters={"UTF16": 1},
+    ),
+    "times without a zone, days and digits": Case(
+        source={"user": "u", "key": ["k"], "time": "at", "time_format": "iso8601", "time_zone": "Atlantic/Azores"},
+        records=values(
+            {"u": "ann", "k": "x", "at": "1995-08-01 00:00:00,5"},
+            {"u": "bob", "k": "x", "at": "1995-08-01"},
+            {"u": "cat", "k": "x", "at": "1995-07-31 23:59:59"},
+        ),
+        users={"x": {"ann", "bob"}},
+        letters={"BEFORE_FIRST_WINDOW": 1},
+    ),
+    "times that are digits in a text": Case(
+        source={"user": "u", "key": ["k"], "time": "at", "time_unit": "s"},
+        records=values({"u": "ann", "k": "x", "at": "807235200.001"}, {"u": "bob", "k": "x", "at": "807235199.999"}),
+        users={"x": {"ann"}},
+        letters={"BEFORE_FIRST_WINDOW": 1},
+    ),
+    "a computed time": Case(
+        source={"user": "u", "key": ["k"], "time": {"expression": "epoch_ms(created::TIMESTAMP)"}},
+        records=values(
+            {"u": "ann", "k": "x", "created": "1995-08-01 00:00:00"}, {"u": "bob", "k": "x", "created": "yesterday"}
+        ),
+        users={"x": {"ann"}},
+        letters={"EXPRESSION_FAILED": 1},
     ),
     "JSON in a text of JSON": Case(
         source={"user": {"expression": "$value->>'$.u'"}, "key": [{"name": "k", "expression": "$value->>'$.k'"}]},
