@@ -1,6 +1,7 @@
 """A statement taken apart into its clauses. What a clause holds is read in statement.py.
 
-SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(options) items FROM topic [WHERE condition] GROUP BY groups EMIT EVERY interval [;]
+SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(options) items FROM topics [CROSS JOIN UNNEST(list) AS item] [WHERE condition]
+GROUP BY groups EMIT EVERY interval [;]
 """
 
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Final
 
 from sqlglot import TokenType
 
+from susurrus.agents.sql.inputs import is_unnest
 from susurrus.agents.sql.source import Span, StatementText
 
 _ORDER: Final = ("FROM", "WHERE", "GROUP BY", "EMIT")
@@ -16,11 +18,12 @@ _REFUSED: Final = {
     "ORDER BY": "rows are published as they are released, in no order; sort them where you read them",
     "LIMIT": "every key that may be published is published; take the rows that you want where you read them",
     "QUALIFY": "there are no window functions; filter the published rows where you read them",
-    "UNION": "a pipeline is one SELECT over one topic; write one file for each",
+    "UNION": "a pipeline is one SELECT; name several topics of one kind as FROM a, b",
     "EXCEPT": "a pipeline is one SELECT over one topic; use WHERE",
     "INTERSECT": "a pipeline is one SELECT over one topic; use WHERE",
     "WINDOW": "there are no window functions; TUMBLE in GROUP BY makes the windows",
-    "JOIN": "one topic is read; join the topics before, with Kafka Streams or Flink, and read the result",
+    "JOIN": "join the topics before, with Kafka Streams or Flink, and read the result. Only a list in a record is joined to it: "
+    "CROSS JOIN UNNEST(list) AS item",
 }
 """Clauses of SQL that a pipeline does not have, and what to do instead."""
 
@@ -106,5 +109,7 @@ def _refuse(rest: Span) -> None:
         if word == "OVER" and rest.kind(index + 1) == TokenType.L_PAREN:
             raise one.error("a window function sees other records, which is not possible; use GROUP BY ... TUMBLE")
     found = rest.find(*_REFUSED)
+    while found is not None and is_unnest(rest, found):
+        found = rest.find(*_REFUSED, start=found + 1)
     if found is not None:
         raise rest.part(found, found + 1).error(f"{rest.word(found)}: {_REFUSED[rest.word(found)]}")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlglot import TokenType
 
-from susurrus.agents.sql.source import Span
+from susurrus.agents.sql.source import Span, same
 from susurrus.agents.sql.values import bounds, field_or_none, meant, number
 
 _AGGREGATES: Final = frozenset(("COUNT", "SUM", "AVG"))
@@ -44,7 +44,7 @@ class SelectedColumn:
     value: Span
 
 
-def selected(span: Span, user: str) -> tuple[list[Key], list[SelectedColumn]]:
+def selected(span: Span, user: Span) -> tuple[list[Key], list[SelectedColumn]]:
     """The selected keys and columns. user: the privacy unit. Raises ConfigurationError."""
     keys: list[Key] = []
     columns: list[SelectedColumn] = []
@@ -100,7 +100,7 @@ def _no_aggregate(value: Span) -> None:
             raise place.error(f"{word} stands alone; compute inside it, or after publication, which costs nothing")
 
 
-def _column(call: Span, alias: str | None, user: str) -> SelectedColumn:
+def _column(call: Span, alias: str | None, user: Span) -> SelectedColumn:
     function, inside = call.word(0), call.part(2, len(call) - 1)
     if alias is None:
         raise call.error(f"the column needs a name; add AS name after {function}(...)")
@@ -119,16 +119,21 @@ def _column(call: Span, alias: str | None, user: str) -> SelectedColumn:
     return SelectedColumn(table, by_group, call, value)
 
 
-def _count(inside: Span, user: str) -> str:
+def _count(inside: Span, user: Span) -> str:
     if inside.word(0) == "DISTINCT":
-        if field_or_none(inside.part(1)) == user:
+        counted = inside.part(1)
+        if same(counted, user) or (
+            field_or_none(counted) is not None and field_or_none(counted) == field_or_none(user)
+        ):
             return "users"
-        raise inside.error(f"only the privacy unit can be counted distinctly; write COUNT(DISTINCT {user})")
+        raise inside.error(f"only the privacy unit can be counted distinctly; write COUNT(DISTINCT {user.sql()})")
     if len(inside) == 1 and inside.kind(0) == TokenType.STAR:
         return "count"
     if len(inside.items()) > 1 or inside.find("CLAMPED") is not None:
         raise inside.error("a count has no bounds of its own; write COUNT(*) and the option max_rows_per_group")
-    raise inside.error(f"records are counted, not values; write COUNT(*), or COUNT(DISTINCT {user}), and use WHERE")
+    raise inside.error(
+        f"records are counted, not values; write COUNT(*), or COUNT(DISTINCT {user.sql()}), and use WHERE"
+    )
 
 
 def _value(inside: Span, function: str) -> tuple[Span, float, float, float | None, Span | None]:

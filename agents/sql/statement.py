@@ -4,7 +4,6 @@ docs/sql.md describes the clauses; clauses.py takes them apart, columns.py reads
 """
 
 import difflib
-import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,27 +11,29 @@ from sqlglot import TokenType
 
 from susurrus.agents.sql.clauses import clauses
 from susurrus.agents.sql.columns import Key, SelectedColumn, selected
+from susurrus.agents.sql.inputs import inputs
 from susurrus.agents.sql.source import Span, StatementText, same
 from susurrus.agents.sql.values import (
     Reader,
     duration,
+    field_or_expression,
     field_or_none,
     instant,
     meant,
     number,
     text,
+    unit,
+    unit_parts,
     whole,
     word_or_text,
 )
-from susurrus.agents.sql.values import field as field_name
 
 ROWTIME: Final = "ROWTIME"
 """Names the record's own timestamp in TUMBLE."""
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 _OPTIONS: Final[dict[str, tuple[str, Reader]]] = {
     "epsilon": ("privacy.epsilon", number),
     "delta": ("privacy.delta", number),
-    "privacy_unit_column": ("input.user", field_name),
+    "privacy_unit_column": ("input.user", unit),
     "min_privacy_units_per_group": ("", whole),
     "max_groups_contributed": ("", whole),
     "max_rows_contributed": ("", whole),
@@ -63,9 +64,14 @@ def statement(source: StatementText) -> Statement:
     """Read a statement. Raises ConfigurationError that shows the place and says what to do."""
     parts, found = clauses(source), Statement()
     options = _options(parts.options, found)
-    keys, columns = selected(parts.select, found.settings["input.user"])
+    user = found.places["input.user"].part(2)
+    found.places["input.user.expression"] = user
+    found.places |= {f"input.user.{index}": part for index, part in enumerate(unit_parts(user))}
+    keys, columns = selected(parts.select, user)
     _bounds(options, columns, found)
-    found.give("input.topic", _topic(parts.topic), parts.topic)
+    given, places = inputs(parts.topic)
+    found.settings |= given
+    found.places |= places
     if parts.where is not None:
         if not len(parts.where):
             raise parts.where.error("WHERE has no condition; write one, or leave WHERE out")
@@ -146,22 +152,6 @@ def _bounds(options: dict[str, tuple[Any, Span]], columns: list[SelectedColumn],
             found.give("bounds.max_keys_per_user", *groups)
 
 
-def _topic(span: Span) -> str:
-    if not len(span):
-        raise span.error("name the topic: FROM topic")
-    if span.kind(0) == TokenType.L_PAREN:
-        raise span.error("a query inside a query is not possible; name a topic")
-    if len(span.items()) > 1:
-        raise span.items()[1].error("one topic is read; join topics before, and read the result")
-    name = span.tokens[0].text if span.kind(0) == TokenType.IDENTIFIER and len(span) == 1 else span.sql()
-    if not _TOPIC.match(name):
-        raise span.error(
-            'write one topic without an alias; its name has letters, digits, ".", "_" and "-" (in double quotes, not '
-            "backticks, where SQL could take it for something else)"
-        )
-    return name
-
-
 def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
     """Read TUMBLE, the window. Returns its part of GROUP BY."""
     tumbles = [group for group in groups if group.word(0) == "TUMBLE" and group.kind(1) == TokenType.L_PAREN]
@@ -179,10 +169,11 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
     parts = arguments.items()
     if not 2 <= len(parts) <= 3:
         raise tumble.error("write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin")
-    time = field_or_none(parts[0])
-    if time is None:
-        hint = meant(parts[0]) or "name the field with the event time"
+    if (hint := meant(parts[0])) is not None and field_or_none(parts[0]) is None:
         raise parts[0].error(f"{hint}, or ROWTIME for the record's own timestamp")
+    if not len(parts[0]):
+        raise tumble.error("name the field with the event time, or ROWTIME for the record's own timestamp")
+    time = field_or_expression(parts[0])
     if time == "kafka":
         raise parts[0].error('a field called "kafka" cannot be named; use ROWTIME for the record\'s own timestamp')
     found.give("input.time", "kafka" if parts[0].word(0) == ROWTIME and len(parts[0]) == 1 else time, parts[0])
@@ -195,7 +186,10 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
 def _keys(keys: list[Key], groups: list[Span], place: Span, found: Statement) -> None:
     """The selected keys must be the grouped ones, in the same order: the order of the key's parts."""
     if not groups:
-        raise place.error("there is no key; add what to group by, and select it")
+        raise place.error(
+            "there is no key; add what to group by, and select it. For one total over all records select 'all' AS everything, and "
+            "group by everything"
+        )
     for index, group in enumerate(groups):
         if not len(group):
             raise place.error("a part of GROUP BY is empty; write a key between the commas")

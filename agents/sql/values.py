@@ -9,7 +9,7 @@ from sqlglot import TokenType
 
 from susurrus.agents.sql.source import Span
 from susurrus.agents.types.durations import UNITS, format_duration, parse_instant
-from susurrus.topics.records.fields import escaped
+from susurrus.topics.records.fields import BESIDE_NAMES, written
 
 _UNITS: Final = {
     "MILLISECOND": UNITS["ms"], "SECOND": UNITS["s"], "MINUTE": UNITS["m"], "HOUR": UNITS["h"], "DAY": UNITS["d"],
@@ -86,14 +86,6 @@ def instant(span: Span) -> str:
     return value
 
 
-def field(span: Span) -> str:
-    """A field's name as the settings write it, with dots between the names of nested objects. Raises ConfigurationError."""
-    path = field_or_none(span)
-    if path is None:
-        raise span.error(meant(span) or 'name one field here, such as user_id, geo.country or "two words"')
-    return path
-
-
 def meant(span: Span) -> str | None:
     """How to write the field that this may be meant as, where SQL reads it otherwise; None where it is nothing like a name."""
     text = span.sql()
@@ -107,7 +99,9 @@ def meant(span: Span) -> str | None:
 
 
 def field_or_none(span: Span) -> str | None:
-    """The same, or None where this is no plain field."""
+    """A field's path as the settings write it, with dots between the names of nested objects; None where this is no plain field."""
+    if span.kind(0) == TokenType.PARAMETER and span.tokens[0].text == "$":
+        return _beside(span)
     names = []
     for index, token in enumerate(span.tokens):
         if index % 2:
@@ -119,8 +113,56 @@ def field_or_none(span: Span) -> str | None:
             return None
         if not token.text:
             return None
-        names.append(escaped(token.text))
-    return ".".join(names) if len(span) % 2 else None
+        names.append(token.text)
+    return written(tuple(names)) if len(span) % 2 else None
+
+
+def _beside(span: Span) -> str | None:
+    """What a record has beside its value: ``$key.id``, ``$headers['user-id']``."""
+    names, rest = [""], span.part(1)
+    while len(rest):
+        if rest.kind(0) == TokenType.L_BRACKET and rest.kind(1) == TokenType.STRING and len(names) > 1:
+            name, after = rest.tokens[1].text, rest.part(3)
+            if rest.kind(2) != TokenType.R_BRACKET:
+                return None
+        else:
+            if len(names) > 1:
+                if rest.kind(0) != TokenType.DOT:
+                    return None
+                rest = rest.part(1)
+            if not rest.word(0) and rest.kind(0) != TokenType.IDENTIFIER:
+                return None
+            name, after = rest.tokens[0].text, rest.part(1)
+        if not name:
+            return None
+        names.append(name)
+        rest = after
+    return written(tuple(names)) if names[1:2] and names[1] in BESIDE_NAMES else None
+
+
+def field_or_expression(span: Span) -> str | dict[str, str]:
+    """A field as the settings write it, or else a table with an expression. Raises ConfigurationError where a field is meant."""
+    path = field_or_none(span)
+    if path is not None:
+        return path
+    if (hint := meant(span)) is not None or not len(span):
+        raise span.error(hint or "name a field here, or write an expression")
+    return {"expression": span.sql()}
+
+
+def unit(span: Span) -> str | dict[str, str] | list[str | dict[str, str]]:
+    """The privacy unit: a field, an expression, or ``(tenant, id)``. Raises ConfigurationError."""
+    parts = unit_parts(span)
+    return field_or_expression(span) if len(parts) == 1 else [field_or_expression(part) for part in parts]
+
+
+def unit_parts(span: Span) -> list[Span]:
+    """The parts of the privacy unit; the whole where it is no tuple."""
+    if span.kind(0) == TokenType.L_PAREN and span.closing(0) == len(span) - 1:
+        parts = span.part(1, len(span) - 1).items()
+        if len(parts) > 1:
+            return parts
+    return [span]
 
 
 def bounds(span: Span, between: str) -> tuple[int | float, int | float]:

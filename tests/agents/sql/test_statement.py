@@ -156,6 +156,76 @@ def test_window_and_topic() -> None:
     assert read(GOOD.replace("TUMBLE(ts", 'TUMBLE("ROWTIME"')).settings["input.time"] == "ROWTIME"  # a field, quoted
 
 
+def unit(text: str) -> Any:
+    return read(GOOD.replace("= user_id", f"= {text}")).settings["input.user"]
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [
+        ("who.id", "who.id"),
+        ("(tenant, id)", ["tenant", "id"]),
+        ("( tenant, lower(id) )", ["tenant", {"expression": "lower(id)"}]),
+        ("coalesce(user_id,  anonymous_id)", {"expression": "coalesce(user_id, anonymous_id)"}),
+        ("(lower(id))", {"expression": "(lower(id))"}),
+        ("(a || b) || c", {"expression": "(a || b) || c"}),
+        ("$key", "$key"),
+        ("$key.customer.id", "$key.customer.id"),
+        ("$headers['user-id']", "$headers.user-id"),
+        ('$headers."user.id"', r"$headers.user\.id"),
+        ("$headers[x]", {"expression": "$headers[x]"}),
+        ("hex($headers.id)", {"expression": "hex($headers.id)"}),
+        ('"$key"', r"\$key"),
+        ('"$type".id', r"\$type.id"),
+    ],
+)
+def test_the_privacy_unit(text: str, user: Any) -> None:
+    assert unit(text) == user
+
+
+@pytest.mark.parametrize("text", ["(tenant, id)", "coalesce(user_id, anonymous_id)", "$headers['user-id']", "$key"])
+def test_a_privacy_unit_of_any_form_is_counted(text: str) -> None:
+    found = read(GOOD.replace("= user_id", f"= {text}").replace("COUNT(*)", f"COUNT(DISTINCT {text})"))
+    assert found.settings["columns"] == [{"name": "views", "kind": "users"}]
+
+
+def test_the_event_time_may_be_computed() -> None:
+    for text, time in [
+        ("epoch_ms(ts::TIMESTAMP)", {"expression": "epoch_ms(ts::TIMESTAMP)"}),
+        ("$headers.sent", "$headers.sent"),
+        ("a.b", "a.b"),
+    ]:
+        assert read(GOOD.replace("TUMBLE(ts", f"TUMBLE({text}")).settings["input.time"] == time
+
+
+@pytest.mark.parametrize(
+    ("text", "each"),
+    [
+        ("web_logs CROSS JOIN UNNEST(items) AS item", [{"of": "items", "as": "item"}]),
+        ("web_logs cross join unnest(items) item", [{"of": "items", "as": "item"}]),
+        ('web_logs, UNNEST(cart."line items") AS item', [{"of": "cart.line items", "as": "item"}]),
+        ("web_logs CROSS JOIN UNNEST($value)", [{"of": "$value"}]),
+        (
+            "web_logs CROSS JOIN UNNEST(string_split(tags, ',')) AS tag",
+            [{"of": {"expression": "string_split(tags, ',')"}, "as": "tag"}],
+        ),
+        (
+            "web_logs CROSS JOIN UNNEST(orders) AS o CROSS JOIN UNNEST(o.items) AS i",
+            [{"of": "orders", "as": "o"}, {"of": "o.items", "as": "i"}],
+        ),
+    ],
+)
+def test_lists_in_records(text: str, each: list[Any]) -> None:
+    found = read(GOOD.replace("web_logs", text)).settings
+    assert (found["input.topic"], found["input.each"]) == ("web_logs", each)
+
+
+def test_several_topics() -> None:
+    found = read(GOOD.replace("web_logs", '"web-logs", app.logs CROSS JOIN UNNEST(items) AS item')).settings
+    assert found["input.topics"] == ["web-logs", "app.logs"]
+    assert "input.topic" not in found
+
+
 WRONG = [
     # what to replace, by what, where the carets are, what the message says
     (GOOD, "", "", "there is no statement"),
@@ -169,7 +239,15 @@ WRONG = [
     ("user_id)", "user_id", "(", "this parenthesis is not closed"),
     (") url", ") DISTINCT url", "DISTINCT", "leave DISTINCT out"),
     ("web_logs", "web_logs JOIN b USING (x)", "JOIN", "join the topics before"),
-    ("web_logs", "web_logs, b", "b", "one topic is read"),
+    ("web_logs", "web_logs, b c", "b c", "one topic without an alias"),
+    ("web_logs", "web_logs LEFT JOIN UNNEST(a) AS x", "JOIN", "join the topics before"),
+    ("web_logs", "web_logs CROSS JOIN UNNEST(a, b) AS x", "UNNEST(a, b) AS x", "UNNEST takes one list"),
+    ("web_logs", "web_logs CROSS JOIN UNNEST() AS x", "UNNEST() AS x", "UNNEST takes one list"),
+    ("web_logs", "web_logs CROSS JOIN UNNEST AS x", "UNNEST AS x", "write CROSS JOIN UNNEST(list) AS item"),
+    ("web_logs", "web_logs CROSS JOIN UNNEST(a) AS x(y)", "AS x(y)", "an item has one name"),
+    ("web_logs", "web_logs CROSS JOIN UNNEST(line-items) AS x", "line-items", 'write "line-items" in double quotes'),
+    ("web_logs", "web_logs, UNNEST(a) x y", "x y", "an item has one name"),
+    ("web_logs", "CROSS JOIN UNNEST(a) AS x", "", "write one topic without an alias"),
     ("web_logs", "web_logs w", "web_logs w", "one topic without an alias"),
     ("web_logs", "(SELECT 1)", "SELECT", "a query inside a query"),
     ("status = 200", "url IN (SELECT url FROM b)", "SELECT", "a query inside a query"),
@@ -208,7 +286,11 @@ WRONG = [
     ("epsilon = 6", "epsilon 6", "epsilon 6", "write epsilon = value"),
     ("epsilon = 6", "epsilon = 'six'", "'six'", "write a number here"),
     ("epsilon = 6, ", "", "delta = 1e-9, privacy_unit_column = user_id", "the option epsilon is missing"),
-    ("= user_id", "= lower(user_id)", "lower(user_id)", "name one field here"),
+    ("= user_id", "=", "", "name a field here, or write an expression"),
+    ("= user_id", "= (tenant, )", "", "name a field here, or write an expression"),
+    ("= user_id", "= (tenant, user-id)", "user-id", 'write "user-id" in double quotes'),
+    ("= user_id", "= $user", "$user", 'write "$user" in double quotes'),
+    ("COUNT(*) AS", "COUNT(DISTINCT lower(user_id)) AS", "DISTINCT lower(user_id)", "write COUNT(DISTINCT user_id)"),
     ("= user_id", "= user_id, max_groups_contributed = 0", "max_groups_contributed = 0", "there is no guarantee"),
     ("= user_id", "= user_id, max_groups_contributed = NULL", "NULL", "write a number here"),
     ("= user_id", "= user_id, max_groups_contributed = 1.5", "1.5", "write a whole number"),
@@ -225,7 +307,6 @@ WRONG = [
     ("COUNT(*) AS", "SUM(DISTINCT bytes) AS", "DISTINCT", "is not possible"),
     ("COUNT(*) AS", "SUM(bytes, 5) AS", "5", "SUM takes one value and its bounds"),
     ("= user_id", "= user-id", "user-id", 'for a field of that name write "user-id" in double quotes'),
-    ("= user_id", "= geo.@user", "geo.@user", "name one field here"),
     ("= user_id", "= who.user-id", "who.user-id", 'write who."user-id" in double quotes'),
     ("= user_id", "= 'user_id'", "'user_id'", 'write "user_id" in double quotes; single quotes are for texts'),
     ("= user_id", "= `user_id`", "", 'write "user_id" in double quotes; there are no backticks'),

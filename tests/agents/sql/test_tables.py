@@ -23,10 +23,28 @@ KEYS = st.lists(NAMES, min_size=1, max_size=3, unique=True)
 UNITS = {"MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 
 
+USERS: dict[str, Any] = {
+    "who": "who", "who.id": "who.id", '"user-id"': "user-id", "$key": "$key", "$headers['user-id']": "$headers.user-id",
+    "(tenant, id)": ["tenant", "id"], "coalesce(x,  y)": {"expression": "coalesce(x,y)"}, '"$who"': r"\$who",
+    "(tenant, lower(id))": ["tenant", {"expression": "lower( id )"}], "md5($headers.id)": {"expression": "MD5($headers['id'])"},
+}  # fmt: skip
+TIMES: dict[str, Any] = {"ROWTIME": "kafka", "seen": "seen", "epoch_ms(seen::TIMESTAMP)": {"expression": "epoch_ms(CAST(seen AS timestamp))"}}  # fmt: skip
+LISTS: dict[str, Any] = {
+    "": [],
+    "CROSS JOIN UNNEST(items) AS item": {"of": "items", "as": "item"},
+    ", UNNEST(orders) AS o CROSS JOIN UNNEST(o.items) AS i": [
+        {"of": "orders", "as": "o"},
+        {"of": "o.items", "as": "i"},
+    ],
+    "CROSS JOIN UNNEST(string_split(tags,',')) AS t": [{"of": {"expression": "string_split(tags, ',')"}, "as": "t"}],
+}
+
+
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A statement, and the TOML file's tables that someone else would write for it."""
-    keys, user, computed = draw(KEYS), draw(NAMES), draw(st.booleans())
+    keys, (user, unit_of), computed = draw(KEYS), draw(st.sampled_from(sorted(USERS.items()))), draw(st.booleans())
+    times, listed = draw(st.sampled_from(sorted(TIMES))), draw(st.sampled_from(sorted(LISTS)))
     unit, triggers = draw(st.sampled_from(sorted(UNITS))), draw(st.integers(1, 60))
     epsilon, delta = draw(st.floats(0.01, 50)), draw(st.floats(1e-12, 0.01))
     select, group, key, columns, published = list(keys), list(keys), list[Any](keys), [], []
@@ -60,12 +78,19 @@ def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     text = (
         f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS({', '.join(options)})\n{', '.join(columns)}\n"  # keys may come later
         + "".join(f", {item}\n" for item in select)
-        + f"FROM web-logs {f'WHERE {where}' if where else ''}\n"
-        f"GROUP BY {', '.join(group)}, TUMBLE(ROWTIME, INTERVAL {triggers} {unit}) EMIT EVERY INTERVAL '1' {unit}"
+        + f"FROM web-logs {listed} {f'WHERE {where}' if where else ''}\n"
+        f"GROUP BY {', '.join(group)}, TUMBLE({times}, INTERVAL {triggers} {unit}) EMIT EVERY INTERVAL '1' {unit}"
     )
     tables = {
         "pipeline": {"name": "p"},
-        "input": {"topic": "web-logs", "user": user, "key": key, **({"where": where} if where else {})},
+        "input": {
+            "topic": "web-logs",
+            "user": unit_of,
+            "key": key,
+            "time": TIMES[times],
+            **({"where": where} if where else {}),
+            **({"each": LISTS[listed]} if listed else {}),
+        },
         "window": {"length": triggers * UNITS[unit], "trigger_every": UNITS[unit]},
         "bounds": bounds,
         "columns": published,
@@ -157,6 +182,10 @@ def test_a_wrong_value_is_shown_in_the_statement(tmp_path: Path) -> None:
         ("status = 200", "status = 200 /* good */ AND  random() < 1", "2:50"),
         ("COUNT(*)", "SUM(bytes + random() CLAMPED BETWEEN 0 AND 1)", "1:117"),
         ("url, COUNT(*) AS views", "url || now() AS u, COUNT(*) AS views", "1:107"),
+        ("= user_id", "= coalesce(user_id, random()::TEXT)", "1:97"),
+        ("= user_id", "= (tenant, user_id || random())", "1:96"),
+        ("TUMBLE(ts", "TUMBLE(epoch_ms(ts::TIMESTAMP) + random()", "3:48"),
+        ("web_logs", "web_logs CROSS JOIN UNNEST(string_split(a || random(), ',')) AS tag", "2:51"),
     ],
 )
 def test_the_place_inside_an_expression_is_shown(tmp_path: Path, old: str, new: str, place: str) -> None:
