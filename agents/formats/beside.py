@@ -1,7 +1,7 @@
 """What a record has beside its value, as columns: key, headers, topic, partition, offset and time stamp.
 
-The key has a format of its own. A header is text in UTF-8. Of several headers with one name the last counts, as in Kafka's own
-clients.
+The key has a format of its own. A header is text in UTF-8, or its bytes where an expression looks at these. Of several headers with
+one name the last counts, as in Kafka's own clients.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec import UNSET
 
+from susurrus.agents.expressions.beside import HEADER_BYTES
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import Format, Headers, Overdue
 from susurrus.topics.records.fields import BESIDE, Path, written
@@ -17,6 +18,7 @@ from susurrus.topics.records.reason import Reason
 
 KEY: Final = (BESIDE, "key")
 HEADERS: Final = (BESIDE, "headers")
+BYTES_OF_HEADERS: Final = (BESIDE, HEADER_BYTES)
 
 Failed = dict[int, Reason]
 
@@ -66,7 +68,7 @@ class Beside:
         constant = {"topic": topic, "partition": partition}
         self._key, self._constant = key, {name: value for name, value in constant.items() if value is not None}
         self._of_key = [path for path in paths if path[:2] == KEY]
-        self._headers = [path for path in paths if path[:2] == HEADERS]
+        self._headers = [path for path in paths if path[:2] in (HEADERS, BYTES_OF_HEADERS)]
         self._others = [path for path in paths if path not in self._of_key and path not in self._headers]
         self.waits: Finding | None = None
 
@@ -78,8 +80,9 @@ class Beside:
         if self._headers:
             named = [dict(record.headers) for record in records]
             for path in self._headers:
+                read = _text if path[:2] == HEADERS else bytes
                 columns[path], failed[path] = _each(
-                    _text, [one.get(path[2], UNSET) for one in named], Reason.UNREADABLE_HEADER
+                    read, [one.get(path[2], UNSET) for one in named], Reason.UNREADABLE_HEADER
                 )
         if isinstance(self._key, str):
             for path in self._of_key:
@@ -148,6 +151,8 @@ def _each(read: Callable[[bytes], Any], values: Sequence[Any], why: Reason) -> t
 def problem(path: Path, key: str) -> str | None:
     """Why a path beside the value leads to nothing that could be read. key: the key's format."""
     name, rest = path[1], path[2:]
+    if path[:2] == BYTES_OF_HEADERS:
+        return None  # an expression has made it of a header's path
     if name == "headers":
         return None if len(rest) == 1 else f"{written(path)}: name one header, as $headers.user-id"
     if name == "key":

@@ -12,6 +12,7 @@ from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.idle import Idle, fields
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.expressions.language import parse
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats import reading
 from susurrus.agents.histogram import declared
@@ -284,7 +285,10 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
     if not settings.input.user:
         yield 'input.user: is missing; name the field that identifies the user, for example user = "user_id"'
     if not key:
-        yield 'input.key: is missing; name the fields to group by, for example key = ["url"]'
+        yield (
+            'input.key: is missing; name the fields to group by, for example key = ["url"], or for one total over all records a '
+            """constant, key = [{ name = "everything", expression = "'all'" }]"""
+        )
     if len(set(settings.input.key_names)) < len(key):
         yield "input.key: has two parts of one name; leave one of them out, or rename it"
     elif settings.input.user and key:
@@ -295,6 +299,9 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
         else:
             yield from reading.problems(settings.input, computation.paths)
             computation.close()
+        if all(isinstance(p, ComputedField) and not parse(p.expression).fields for p in settings.input.user_fields):
+            named = settings.input.user_text
+            yield f"input.user: {named} names no field, so all records would be of one user; name what says who it is"
     yield from checks.each(settings.input)
     yield from settings.input.time_problems()
     yield from formats.problems(settings.input)

@@ -73,6 +73,12 @@ def test_users_enter_the_digest() -> None:
         (5, "write a text in quotes"),
         ("$nothing", "nothing that a record has beside its value"),
         (["a", "a.b"], "leads through another field"),
+        ({"expression": "'x'"}, "names no field, so all records would be of one user"),
+        ([{"expression": "1"}, {"expression": "2"}], "names no field"),
+        ("$headers", "name one header"),
+        ("$topic.x", "it has no fields"),
+        ("$key.id", "has no fields; write $key, or name its format"),
+        (["$value", "id"], "the whole value is wanted beside a field of it"),
     ],
 )
 def test_what_no_user_can_be(user: Any, said: str) -> None:
@@ -154,6 +160,23 @@ def test_the_format_of_the_key_enters_the_digest_where_it_is_set() -> None:
     assert settings(key_format="text").config_digest() == settings().config_digest()
     assert settings(key_format="int64").config_digest() != settings().config_digest()
     assert "use 'text'" in problem(key_format="txt")
+
+
+def test_a_total_over_all_records_needs_a_constant_key() -> None:
+    assert """key = [{ name = "everything", expression = "'all'" }]""" in problem(key=[])
+    assert settings(key=[{"name": "everything", "expression": "'all'"}]).input.key_names == ("everything",)
+
+
+def test_names_beside_the_value_may_be_anything() -> None:
+    found = settings(
+        user="$key.id",
+        key_format="json",
+        key=["$topic", {"name": "tenant", "expression": "lower($headers['tenant-id'])"}],
+        where="$partition < 3 AND hex($headers.kind) = '01'",
+    )
+    assert found.input.where == "(($partition < 3) AND (hex(encode($headers.kind)) = '01'))"
+    # What explain prints is the same again.
+    assert found.input.model_validate(found.input.model_dump(by_alias=True)) == found.input
 
 
 def test_other_kinds_compute_no_user_and_no_time() -> None:

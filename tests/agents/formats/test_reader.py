@@ -14,7 +14,7 @@ from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.topics.records.fields import Path, parse_path
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.raw import MAX_ITEMS, RawColumns, RawDecoder, RawSchema, places
+from susurrus.topics.records.raw import MAX_ITEMS, ComputedField, RawColumns, RawDecoder, RawSchema, places
 from susurrus.topics.records.reason import Reason
 
 
@@ -38,7 +38,9 @@ def read(
     return [row for chunk in chunks for row in rows_of(chunk)]
 
 
-def chunks_of(records: Sequence[Any], wanted: Sequence[Path], where: str | None, source: InputSettings) -> list[Chunk]:
+def chunks_of(
+    records: Sequence[Any], wanted: Sequence[Path | ComputedField], where: str | None, source: InputSettings
+) -> list[Chunk]:
     computation = Computation(wanted, where)
     reader = reader_of(source, computation.paths, topic=None, partition=None, asked=computation.asked)
     return list(computation.applied(reader.read(records, lambda row: True)))
@@ -96,6 +98,24 @@ def test_a_header_that_is_no_text_is_its_records_only() -> None:
     records = [record({"k": n}, headers=[("u", value)]) for n, value in enumerate((b"ann", b"\xff", b"bob"))]
     assert read(records, "$headers.u", "k") == [("ann", 0), Reason.UNREADABLE_HEADER, ("bob", 2)]
     assert read(records, "k") == [(0,), (1,), (2,)]
+
+
+def test_the_bytes_of_a_header_are_read_beside_its_text() -> None:
+    values = (b"ann", b"\xff", None)
+    records = [record({"k": n}, headers=[("u", value)]) for n, value in enumerate(values)] + [record({"k": 3})]
+    wanted = [ComputedField("hex($headers.u)"), ("k",)]
+    [chunk] = chunks_of(records, wanted, None, source_of())
+    assert rows_of(chunk) == [("616E6E", 0), ("FF", 1), (None, 2), (None, 3)]
+    [chunk] = chunks_of(records, wanted, "$headers.u = 'ann' OR $headers.u IS NULL", source_of())
+    assert rows_of(chunk) == [("616E6E", 0), Reason.UNREADABLE_HEADER, (None, 2), (None, 3)]
+
+
+def test_lists_objects_and_bytes_in_expressions() -> None:
+    first = record({"tags": ["a", "b"], "k": {"x": 1}}, key=b"\xff")
+    records = [first, record({"tags": "a", "k": 5}), record({"tags": None})]
+    wanted = [ComputedField("tags ->> '$[1]'"), ComputedField("k"), ComputedField("hex($key)")]
+    [chunk] = chunks_of(records, wanted, None, source_of("none"))
+    assert rows_of(chunk) == [("b", '{"x":1}', "FF"), Reason.EXPRESSION_FAILED, (None, None, None)]
 
 
 def test_the_whole_value() -> None:

@@ -28,7 +28,11 @@ USERS: dict[str, Any] = {
     "(tenant, id)": ["tenant", "id"], "coalesce(x,  y)": {"expression": "coalesce(x,y)"}, '"$who"': r"\$who",
     "(tenant, lower(id))": ["tenant", {"expression": "lower( id )"}], "md5($headers.id)": {"expression": "MD5($headers['id'])"},
 }  # fmt: skip
-TIMES: dict[str, Any] = {"ROWTIME": "kafka", "seen": "seen", "epoch_ms(seen::TIMESTAMP)": {"expression": "epoch_ms(CAST(seen AS timestamp))"}}  # fmt: skip
+TIMES: dict[str, Any] = {
+    "ROWTIME": "kafka",
+    "seen": "seen",
+    "epoch_ms(seen::TIMESTAMP)": {"expression": "epoch_ms(CAST(seen AS timestamp))"},
+}
 LISTS: dict[str, Any] = {
     "": [],
     "CROSS JOIN UNNEST(items) AS item": {"of": "items", "as": "item"},
@@ -182,8 +186,8 @@ def test_a_wrong_value_is_shown_in_the_statement(tmp_path: Path) -> None:
         ("status = 200", "status = 200 /* good */ AND  random() < 1", "2:50"),
         ("COUNT(*)", "SUM(bytes + random() CLAMPED BETWEEN 0 AND 1)", "1:117"),
         ("url, COUNT(*) AS views", "url || now() AS u, COUNT(*) AS views", "1:107"),
-        ("= user_id", "= coalesce(user_id, random()::TEXT)", "1:97"),
-        ("= user_id", "= (tenant, user_id || random())", "1:96"),
+        ("= user_id", "= coalesce(user_id, random()::TEXT)", "1:109"),
+        ("= user_id", "= (tenant, user_id || random())", "1:111"),
         ("TUMBLE(ts", "TUMBLE(epoch_ms(ts::TIMESTAMP) + random()", "3:48"),
         ("web_logs", "web_logs CROSS JOIN UNNEST(string_split(a || random(), ',')) AS tag", "2:51"),
     ],
