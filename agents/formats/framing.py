@@ -21,8 +21,9 @@ _ID_BYTES: Final = 4
 PREFIX: Final = 1 + _ID_BYTES
 """Bytes before the record in Confluent's framing: the magic byte and the schema id, big-endian."""
 _LONG_BYTES: Final = 8
-_IDS: Final = {ID: range(1, 1 << 31), GLOBAL_ID: range(1, 1 << 63), CONTENT_ID: range(1, 1 << 63)}
-"""Registries count schemas from 1 by Java's int, or by its long. Their answer to another number is not about schemas."""
+_IDS: Final = range(1, 1 << 31)
+"""Registries count schemas from 1, by Java's int: their answer to another number is not about schemas. Apicurio has a long, but
+no registry needs more of it; and a record in another framing has a large number there."""
 
 
 class SchemaName(NamedTuple):
@@ -204,6 +205,6 @@ def _numbered(data: bytes, kind: str, size: int) -> tuple[SchemaName, bytes]:
 
 def _known(kind: str, data: bytes) -> SchemaName:
     number = int.from_bytes(data, "big")
-    if number not in _IDS[kind]:
+    if number not in _IDS:
         raise ValueError("no schema id")
     return SchemaName(kind, number)

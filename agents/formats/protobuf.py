@@ -1,7 +1,7 @@
 """Raw events in Protobuf, by a generated class, a set of descriptors, or the descriptors that the registry has."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -54,10 +54,17 @@ _ITSELF = "(the schema of the record)"
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """What is kept of a registered schema. file: its messages, in their order. message: the class of ours, where it has one."""
+    """What is kept of a registered schema. file: its messages, in their order. pool: their descriptors, where they are needed."""
 
     file: ProtoFile
-    message: Any = None
+    pool: Any = None
+
+    def message(self, name: str) -> Any:
+        """The class of a message. Raises ValueError where there is no descriptor of it."""
+        found = None if self.pool is None else class_named(self.pool, name)
+        if found is None:
+            raise ValueError("no descriptor")
+        return found
 
 
 class Protobuf(FramedFormat):
@@ -66,10 +73,10 @@ class Protobuf(FramedFormat):
     A record says which message of which file it is; the registry knows the file by its schema's id. Without a registry, places are
     taken to be in the file of our own type, and the first messages of two files are one type. A bare record says nothing.
 
-    setting: ``package.module:Message``, a class that resolves the fields; or the full name of a message. By that the fields are
-    resolved by the schema of each record, or by ``schema_file``, a set of descriptors. registry: where schemas are found, if
-    anywhere. Raises ConfigurationError where the class cannot be imported, the message is not in the file, a package is missing, or
-    the registry's client refuses a property.
+    setting: ``package.module:Message``, a class that resolves the fields; or the full name of a message, whose fields the schema of
+    each record resolves, or ``schema_file``, a set of descriptors. None is every type, each by its own schema. registry: where
+    schemas are found, if anywhere. Raises ConfigurationError where the class cannot be imported, the message is not in the file, a
+    package is missing, or the registry's client refuses a property.
     """
 
     name = "protobuf"
@@ -86,7 +93,7 @@ class Protobuf(FramedFormat):
     def __init__(
         self,
         paths: Sequence[Path],
-        setting: str,
+        setting: str | None,
         registry: RegistrySettings | None = None,
         framing: str | None = None,
         schema_file: bytes | None = None,
@@ -95,12 +102,12 @@ class Protobuf(FramedFormat):
         self._wanted = tree_of(paths)
         self._message: Any = None
         """The class that resolves the fields of all records; None where each record's own schema does."""
-        if ":" in setting:
+        if setting is not None and ":" in setting:
             self._message = _imported(setting)
-        elif schema_file is not None:
+        elif setting is not None and schema_file is not None:
             self._message = _described(setting, schema_file)
         self._name = setting if self._message is None else self._message.DESCRIPTOR.full_name
-        self._own = None if self._message is None else _Schema(own_file(self._message.DESCRIPTOR), self._message)
+        self._own = None if self._message is None else _Schema(own_file(self._message.DESCRIPTOR))
         self._schemas: Schemas[_Schema] | None = None
         if registry is not None and self.framing.asks:
             self.patience = registry.patience
@@ -140,27 +147,27 @@ class Protobuf(FramedFormat):
     def record(self, framed: Framed) -> Any:
         """Reads as `FramedFormat.record` does. It asks the registry, if there is one, until it knows the id."""
         if framed.schema is None:
-            assert self._message is not None
-            return self._told(self._name, message_fields(self._message.FromString(framed.body), self._wanted))
+            return self._told(self._message.DESCRIPTOR.full_name, self._message, framed.body)
         place, body = self._place(framed)
         schema = self._own if self._schemas is None else self._schemas.get(framed.schema)
         if schema is None:
             raise ValueError("not a schema that can be read")
         name = schema.file.named(place) if isinstance(place, str) else schema.file.name_at(place)
-        if name != self._name:
+        if name is None or self._name not in (name, None):
             if self.tells:
                 return Enveloped(None, {} if name is None else {"message": name}, Reason.OTHER_TYPE)
             raise RefusedPayload(Reason.OTHER_TYPE)
-        message = self._message or schema.message
-        if message is None:
-            raise ValueError("no descriptor")
+        return self._told(name, self._message or schema.message(name), body)
+
+    def _told(self, name: str, message: Any, body: bytes) -> Any:
+        """A message's fields, and its name where that is asked for."""
+        if not self.tells:
+            return message_fields(message.FromString(body), self._wanted)
+        around = {"message": name}
         try:
-            found = message_fields(message.FromString(body), self._wanted)
+            return Enveloped(message_fields(message.FromString(body), self._wanted), around)
         except Exception:  # as of other payloads, but its type is known
-            if self.tells:
-                return Enveloped(None, {"message": name}, Reason.UNDECODABLE)
-            raise
-        return self._told(self._name, found)
+            return Enveloped(None, around, Reason.UNDECODABLE)
 
     def close(self) -> None:
         """Close the connections to the registry."""
@@ -183,23 +190,21 @@ class Protobuf(FramedFormat):
         place, start = read_indexes(framed.body)
         return place, framed.body[start:]
 
-    def _told(self, name: str, fields: Mapping[str, Any]) -> Any:
-        return Enveloped(fields, {"message": name}) if self.tells else fields
-
     @staticmethod
     def _parsed(schema: Any, others: list[Other]) -> _Schema:
         """The messages of a registered schema; of another kind of schema, no messages. Raises ValueError."""
         known = schema.schema_type in ("PROTOBUF", None)
         return _Schema(file_of_schema(schema.schema_str) if known else ProtoFile("", []))
 
-    def _compiled(self, schema: Any, others: list[Other]) -> _Schema:
-        """The same, with the class of our message, where the schema has it. Raises ValueError."""
+    @staticmethod
+    def _compiled(schema: Any, others: list[Other]) -> _Schema:
+        """The same, with descriptors. Raises ValueError."""
         if schema.schema_type not in ("PROTOBUF", None):
             return _Schema(ProtoFile("", []))
         files = [file_of_base64(one.schema_str) for _, one in (*others, ("", schema))]
         for file, (name, _) in zip(files, (*others, (_ITSELF, schema)), strict=True):
             file.name = name  # by which it is imported
-        return _Schema(file_of_descriptor(files[-1]), class_named(pool_of(files), self._name))
+        return _Schema(file_of_descriptor(files[-1]), pool_of(files))
 
 
 def _imported(setting: str) -> Any:
