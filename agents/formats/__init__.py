@@ -4,7 +4,7 @@ payload ──decompress, to UTF-8──▶ payload ──format──▶ fields
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.formats.compression import COMPRESSIONS, MAX_VALUE_BYTES, NONE, within
@@ -14,7 +14,7 @@ from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.envelopes.unwrapped import Unwrapped, inner_paths
 from susurrus.agents.formats.format import Format
-from susurrus.agents.formats.framing import Unframed
+from susurrus.agents.formats.framing import FRAMINGS, Unframed
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.json_lines import JsonLines
 from susurrus.agents.formats.msgpack import MessagePack
@@ -29,12 +29,20 @@ FORMATS: Final[dict[str, type[Format]]] = {
 """Every format by its name in the configuration."""
 
 
+_OF_VALUES: Final = ("framing", "message", "schema_file")
+"""Settings that say what values are."""
+
+
 class InputSection(Protocol):
     """The section `[input]` as far as formats need it: beside ``format``, a field for each format's own settings."""
 
     @property
     def format(self) -> str:
         """A name in ``FORMATS``."""
+
+    @property
+    def registry(self) -> Any:
+        """The settings of a schema registry; None where there is none."""
 
     @property
     def framing(self) -> str | None:
@@ -74,10 +82,12 @@ def decoder_of(source: InputSection, paths: Sequence[Path], part: str = "value")
 
     Raises ConfigurationError where a package, class or property is missing.
     """
-    if part != "value" or (source.envelope == Bare.name and not source.decimals):
-        return _bare(source, paths, part)
+    if part == "key":
+        return _key(source, paths)
+    if source.envelope == Bare.name and not source.decimals:
+        return _bare(source, paths)
     envelope = ENVELOPES[source.envelope]()
-    form = _bare(source, inner_paths(paths, FORMATS[source.format].around), part)
+    form = _bare(source, inner_paths(paths, FORMATS[source.format].around))
     return Unwrapped(paths, form, envelope, {parse_path(field): scale for field, scale in source.decimals.items()})
 
 
@@ -87,28 +97,45 @@ def is_plain_json(source: InputSection) -> bool:
     return plain and not source.decimals and source.compression == NONE and source.encoding == UTF8
 
 
-def _bare(source: InputSection, paths: Sequence[Path], part: str) -> Format:
-    form = FORMATS[source.format if part == "value" else source.key_format]
+def _bare(source: InputSection, paths: Sequence[Path]) -> Format:
+    form = FORMATS[source.format]
     options = {name: source.schema_text if name == "schema_file" else getattr(source, name) for name in form.options}
     made = form(paths, None if form.setting is None else getattr(source, form.setting), **options)
-    made.part = part
     steps: list[Step] = []
     if (decompress := COMPRESSIONS[source.compression].read) is not None:
         steps.append(within(decompress, source.max_value_bytes))
     if (to_utf8 := ENCODINGS[source.encoding].read) is not None:
         steps.append(to_utf8)
-    return Prepared(made, steps) if steps and part == "value" else made
+    return Prepared(made, steps) if steps else made
+
+
+def _key(source: InputSection, paths: Sequence[Path]) -> Format:
+    """The key's format: with the framing of values, if keys can have it, and without the schemas of values."""
+    form, framing = FORMATS[source.key_format], source.framing
+    of_values: dict[str, Any] = dict.fromkeys(_OF_VALUES)
+    of_values["framing"] = framing if framing in form.framings and FRAMINGS[framing].asks else None
+    names = {name: of_values[name] if name in of_values else getattr(source, name) for name in _names(form)}
+    setting = None if form.setting is None else names.pop(form.setting)
+    made = form(paths, setting, **{name: names[name] for name in form.options})
+    made.part = "key"
+    return made
+
+
+def _names(form: type[Format]) -> tuple[str, ...]:
+    return form.options if form.setting is None else (form.setting, *form.options)
 
 
 def problems(source: InputSection) -> Iterator[str]:
     """What is wrong with the formats' own settings, one line each."""
-    chosen = FORMATS[source.format]
-    of_formats = {name for form in FORMATS.values() for name in (form.setting, *form.options) if name is not None}
-    for name in sorted(of_formats - {chosen.setting, *chosen.options}):
+    chosen, key = FORMATS[source.format], FORMATS.get(source.key_format)
+    used = {*_names(chosen), *([] if key is None else _names(key))}
+    for name in sorted({name for form in FORMATS.values() for name in _names(form)} - used):
         if getattr(source, name) is not None:
             yield f'input.{name}: has no meaning for input.format = "{source.format}"; leave it out'
     if chosen.setting is not None and getattr(source, chosen.setting) is None and chosen.needs_setting(source):
         yield f'input.{chosen.setting}: is missing; input.format = "{chosen.name}" needs it, for example {chosen.example}'
+    elif key is not None and "registry" in _names(key) and source.registry is None:
+        yield f'input.registry: is missing; input.key_format = "{key.name}" needs it'
     if source.encoding != UTF8 and not chosen.is_text:
         yield f'input.encoding: has no meaning for input.format = "{source.format}", which is no text; leave it out'
     if source.envelope != Bare.name and chosen.has_lines:

@@ -2,11 +2,11 @@
 ids are other numbers than the ids of Confluent's interface, and a number of one kind may be another schema's of the other kind.
 
 It is asked through the HTTP client that confluent-kafka made, so credentials, certificates and proxies are the same settings.
-References come inlined, as far as Apicurio inlines them: in Avro.
 """
 
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from susurrus.agents.formats.framing import CONTENT_ID, GLOBAL_ID
 from susurrus.agents.formats.registry import NOT_FOUND
@@ -14,10 +14,15 @@ from susurrus.agents.formats.registry import NOT_FOUND
 _PLACES: Final = {GLOBAL_ID: "globalIds", CONTENT_ID: "contentIds"}
 _UNKNOWN: Final = ("ArtifactNotFoundException", "ContentNotFoundException", "VersionNotFoundException")
 """What Apicurio calls the error that it has no such id; a wrong path has another name."""
-_INLINED: Final = {
-    "dereference": "true",
-    "references": "DEREFERENCE",
-}  # Apicurio 2 and 3; each leaves the other's unread
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a schema refers to, as confluent-kafka's client has it. subject: the path of the artifact."""
+
+    name: str
+    subject: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +30,8 @@ class ApicurioSchema:
     """A schema as confluent-kafka's client has it. schema_type: unknown, because Apicurio's answer does not always say it."""
 
     schema_str: str
+    references: tuple[Reference, ...]
     schema_type: None = None
-    references: tuple[()] = ()
 
 
 class Apicurio:
@@ -36,9 +41,27 @@ class Apicurio:
         self._client, self._error = client, error
 
     def get(self, kind: str, number: int) -> ApicurioSchema:
-        """The schema. Raises the client's error, ValueError where the answer is no text, and what the HTTP client raises."""
-        response = self._asked(f"ids/{_PLACES[kind]}/{number}", _INLINED)
-        return ApicurioSchema(response.content.decode())
+        """The schema. Raises the client's error, what the HTTP client raises, and TypeError, ValueError and KeyError where an answer is
+        no schema, or its references are none."""
+        place = f"ids/{_PLACES[kind]}/{number}"
+        return self._schema(place, place)
+
+    def get_version(self, subject: str, version: str) -> ApicurioSchema:
+        """What a schema refers to. Raises as `get` does."""
+        place = f"{subject}/versions/{quote(version, safe='')}"
+        return self._schema(f"{place}/content" if self._is_third else place, place)
+
+    def _schema(self, content: str, place: str) -> ApicurioSchema:
+        found = self._asked(content, {}).content.decode()
+        references = tuple(
+            Reference(str(one["name"]), _artifact(one.get("groupId"), one["artifactId"]), str(one["version"]))
+            for one in self._asked(f"{place}/references", {}).json()
+        )
+        return ApicurioSchema(found, references)
+
+    @property
+    def _is_third(self) -> bool:
+        return any(base.endswith("/v3") for base in self._client._rest_client.base_urls)
 
     def serves(self) -> bool:
         """Whether it shows artifacts to these credentials. Raises as `get` does."""
@@ -58,6 +81,10 @@ class Apicurio:
         if response.status_code >= 300:
             raise self._error(response.status_code, _code(response), "Apicurio")
         return response
+
+
+def _artifact(group: str | None, name: str) -> str:
+    return f"groups/{quote(group or 'default', safe='')}/artifacts/{quote(name, safe='')}"
 
 
 def _code(response: Any) -> int:

@@ -91,7 +91,7 @@ class Avro(FramedFormat):
         if source.framing is not None and not FRAMINGS[source.framing].asks:
             if source.schema_file is None:
                 yield f'input.schema_file: is missing; input.framing = "{source.framing}" needs it: the schema of the records'
-            if source.registry is not None:
+            if source.registry is not None and source.key_format != cls.name:
                 yield f'input.registry: is not asked with input.framing = "{source.framing}"; leave it out'
 
     def read(

@@ -126,7 +126,7 @@ class Protobuf(FramedFormat):
         """The name of a message needs something that says what it is."""
         yield from super().problems(source)
         asks = FRAMINGS[source.framing or cls.framings[0]].asks
-        if not asks and source.registry is not None:
+        if not asks and source.registry is not None and source.key_format != cls.name:
             yield f'input.registry: is not asked with input.framing = "{source.framing}"; leave it out'
         if source.message is None:
             return

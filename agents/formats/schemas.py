@@ -99,7 +99,7 @@ class Schemas(Generic[T]):
             raise Unanswered
         try:
             schema = _checked(self._answer(name))
-            others = list(self._references(schema, set())) if self._follow else []
+            others = list(self._references(name, schema, set())) if self._follow else []
         except self._refused as error:
             raise self._of_status(name, error.http_status_code, error.error_code) from error
         except (_Malformed, ValueError, TypeError, AttributeError, KeyError) as error:  # no JSON, or not a schema's
@@ -124,7 +124,7 @@ class Schemas(Generic[T]):
             return self._client.get_schema_by_guid(name.value, **self._form)
         return self._apicurio.get(name.kind, int(name.value))
 
-    def _references(self, schema: Any, seen: set[tuple[str, int]]) -> Iterator[Other]:
+    def _references(self, name: SchemaName, schema: Any, seen: set[tuple[str, int]]) -> Iterator[Other]:
         """The schemas that one refers to, directly or not, each once and before what refers to it."""
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
@@ -133,8 +133,11 @@ class Schemas(Generic[T]):
             if len(seen) >= _REFERENCES:
                 raise _Malformed
             seen.add(place)
-            other = _checked(self._client.get_version(*place, deleted=True, **self._form).schema)
-            yield from self._references(other, seen)
+            if name.kind in (ID, GUID):
+                other = _checked(self._client.get_version(*place, deleted=True, **self._form).schema)
+            else:
+                other = _checked(self._apicurio.get_version(*place))
+            yield from self._references(name, other, seen)
             yield reference.name, other
 
     def _of_status(self, name: SchemaName, status: int, code: Any) -> Exception:
