@@ -41,8 +41,9 @@ class Apicurio:
         self._client, self._error = client, error
 
     def get(self, kind: str, number: int) -> ApicurioSchema:
-        """The schema. Raises the client's error, what the HTTP client raises, and TypeError, ValueError and KeyError where an answer is
-        no schema, or its references are none."""
+        """The schema. Raises the client's error, what the HTTP client raises, and TypeError, ValueError and KeyError where an
+        answer is no schema, or has no references.
+        """
         place = f"ids/{_PLACES[kind]}/{number}"
         return self._schema(place, place)
 
