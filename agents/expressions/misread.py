@@ -17,7 +17,7 @@ _Node = Mapping[str, Any]
 
 _LETTER: Final = rb"[A-Za-z_\x80-\xff]"
 _ANY: Final = rb"[\w\x80-\xff]"
-_HYPHENED: Final = re.compile(_LETTER + rb"[\w.\x80-\xff]*(?:-" + _ANY + rb"+)+")
+_HYPHENED: Final = re.compile(rb"\$?" + _LETTER + rb"[\w.\x80-\xff]*(?:-" + _ANY + rb"+)+")
 _PLAIN: Final = re.compile(r"[^\W\d]\w*")
 _QUOTED: Final = re.compile(rb'"([A-Za-z_]\w*)"')
 _WORD: Final = re.compile(rb"[A-Za-z_]\w*")

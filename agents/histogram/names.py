@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import paths_of
-from susurrus.agents.expressions.language import parse, quoted
+from susurrus.agents.expressions.language import Expression, parse, quoted
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.topics.records.fields import Path
@@ -16,8 +16,8 @@ def findings_of_names(
     settings: InputSettings, columns: Sequence[ColumnSettings], scalars: Sequence[Path | ComputedField]
 ) -> Iterator[Finding]:
     """A warning for each. scalars: what is decoded of a record."""
-    for place, text in _expressions(settings, columns):
-        for name in parse(text).doubts():
+    for place, expression in _expressions(settings, columns):
+        for name in expression.doubts():
             said = name.replace("'", "''")
             yield Finding(
                 "settings",
@@ -38,21 +38,21 @@ def findings_of_names(
             )
 
 
-def _expressions(settings: InputSettings, columns: Sequence[ColumnSettings]) -> Iterator[tuple[str, str]]:
-    """Where each one stands, and its text."""
+def _expressions(settings: InputSettings, columns: Sequence[ColumnSettings]) -> Iterator[tuple[str, Expression]]:
+    """Where each one stands."""
     if settings.where is not None:
-        yield "input.where", settings.where
+        yield "input.where", parse(settings.where)
     for user in settings.user_fields:
         if isinstance(user, ComputedField):
-            yield "input.user", user.expression
+            yield "input.user", parse(user.expression)
     for of, _ in settings.lists:
         if isinstance(of, ComputedField):
-            yield "input.each", of.expression
+            yield "input.each", parse(of.expression, listed=True)
     if isinstance(settings.time_field, ComputedField):
-        yield "input.time", settings.time_field.expression
+        yield "input.time", parse(settings.time_field.expression)
     for part in settings.key:
         if isinstance(part, ComputedKey):
-            yield f'input.key "{part.name}"', part.expression
+            yield f'input.key "{part.name}"', parse(part.expression)
     for column in columns:
         if column.expression is not None:
-            yield f'column "{column.name}"', column.expression
+            yield f'column "{column.name}"', parse(column.expression)

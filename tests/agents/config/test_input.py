@@ -179,6 +179,19 @@ def test_names_beside_the_value_may_be_anything() -> None:
     assert found.input.model_validate(found.input.model_dump(by_alias=True)) == found.input
 
 
+def test_every_expression_is_looked_at_for_names_that_may_be_texts() -> None:
+    """Also a list's, which is no scalar."""
+    found = settings(
+        user={"expression": """coalesce(id, "no one")"""},
+        time={"expression": """CASE WHEN kind = "a b" THEN 1 END"""},
+        each={"of": {"expression": """string_split(tags, "x y")"""}, "as": "tag"},
+        where="""tag = "p q\"""",
+    )
+    said = [str(finding) for finding in found.findings() if "names stand in double quotes" in str(finding)]
+    places = ["input.where", "input.user", "input.each", "input.time"]
+    assert [one.split(" reads")[0].split()[-1] for one in said] == places
+
+
 def test_other_kinds_compute_no_user_and_no_time() -> None:
     tables = {
         "pipeline": {"name": "s", "kind": "stream"},

@@ -22,7 +22,8 @@ ODD = [
     None, UNSET, True, 1, -(2**63), 2**63, 2**64, 0.5, -0.0, 1e308, float("nan"), float("inf"), "", "1", "x", "a\0b", "\ud800",
     date(1, 1, 1), datetime(2026, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))),
     datetime(9999, 12, 31, 23, tzinfo=timezone(-timedelta(hours=12))), clock_time(3, 4, 5),
-    clock_time(3, 4, tzinfo=timezone(timedelta(hours=2))), b"x", {}, [1],
+    clock_time(3, 4, tzinfo=timezone(timedelta(hours=2))), b"x", {}, [1], b"",
+    b"\xff" * 40_000, {"a": [2**70]}, [float("nan")], ["\ud800"], [b"\xff", {"b": None}], ["x" * 40_000], {1: 2},
 ]  # fmt: skip
 """A value of each kind and of each sort that no expression can use."""
 

@@ -68,6 +68,8 @@ def test_a_path_of_the_settings_is_the_same_field() -> None:
         ("$value.id", "write its fields without $value"),
         ("$key['']", "is empty"),
         ("$key.$id", "syntax error"),
+        ("$headers.user-id = 'a'", 'for a field of that name write $headers."user-id" in double quotes'),
+        ("lower($key.first-name)", "$key.first-name is a subtraction, $key.first minus name"),
     ],
 )
 def test_what_is_beside_nothing(text: str, problem: str) -> None:
