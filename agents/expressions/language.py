@@ -180,6 +180,11 @@ def _function_problem(node: Mapping[str, Any]) -> str | None:
         return f"{name} is used like an aggregate, which sees other records; use functions of one record's fields"
     if node["schema"] or node["catalog"] or any(argument["name"] for argument in node["arguments"]):
         return f"write {name} without a schema, and its arguments without names"
+    if name.lower() == "unnest":
+        return (
+            "unnest makes several rows of one record: write the list as input.each = { of = { expression = '...' }, as = 'item' }, in "
+            "SQL as CROSS JOIN UNNEST(...) AS item, and use item here"
+        )
     if name.lower() not in functions():
         return (
             f"the function {name} is not available: unknown, or it is not decided by one record alone, or not on every machine "

@@ -35,6 +35,7 @@ def test_fields_get_other_names() -> None:
         ("sum(bytes)", "the function sum is not available"),
         ("random() < 0.5", "the function random is not available"),
         ("now()", "the function now is not available"),
+        ("unnest(string_split(tags, ','))", "unnest makes several rows of one record"),
         ("uuid()", "the function uuid is not available"),
         ("current_setting('TimeZone')", "the function current_setting is not available"),
         ("current_localtimestamp()", "the function current_localtimestamp is not available"),
