@@ -182,8 +182,8 @@ def _function_problem(node: Mapping[str, Any]) -> str | None:
         return f"write {name} without a schema, and its arguments without names"
     if name.lower() == "unnest":
         return (
-            "unnest makes several rows of one record: write the list as input.each = { of = { expression = '...' }, as = 'item' }, in "
-            "SQL as CROSS JOIN UNNEST(...) AS item, and use item here"
+            "unnest makes several rows of one record: write the list as input.each = { of = { expression = '...' }, as = 'item' }, "
+            "in SQL as CROSS JOIN UNNEST(...) AS item, and use item here"
         )
     if name.lower() not in functions():
         return (
