@@ -48,7 +48,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.pipelines import settings_from
-from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.batch import Batch, InputPartition
 from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.store import Store
@@ -109,6 +109,7 @@ class OnePartition:
         task = PartitionTask(
             TaskContext(
                 spec=spec,
+                place=InputPartition(str(spec.input_topic), 0),
                 partition=0,
                 services=self.services,
                 metrics=Metrics("p"),

@@ -1,8 +1,8 @@
 """charges: what every pipeline has charged to the windows of a raw topic. Compacted, internal, one per prefix.
 
-A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. The order of the log
-decides: a charge stands if it fits the total together with all records before it (mechanisms/spend.py does the
-arithmetic).
+A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. A pipeline that reads several
+topics is charged on each of them. The order of the log decides: a charge stands if it fits the total together with all records
+before it (mechanisms/spend.py does the arithmetic).
 
 A command may charge, too: `susurrus tune` does, for what it recommends. It charges under a name that no pipeline can have.
 """
@@ -52,7 +52,11 @@ def topic_name(prefix: str) -> str:
     return f"{prefix}.{NAME}"
 
 
+def key(raw_topic: str, window: int, pipeline: str, epoch: str) -> bytes:
+    """Key of the charge for a window (start in ms)."""
+    return f"charge/{raw_topic}/{format_time(window)}/{pipeline}/{epoch}".encode()
+
+
 def encode(charge: Charge) -> tuple[bytes, bytes]:
     """Key and value."""
-    key = f"charge/{charge.raw_topic}/{format_time(charge.window)}/{charge.pipeline}/{charge.epoch}"
-    return key.encode(), msgspec.json.encode(charge)
+    return key(charge.raw_topic, charge.window, charge.pipeline, charge.epoch), msgspec.json.encode(charge)

@@ -1,16 +1,18 @@
 """ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
 
-Keys: "epoch", "config", "start", "sources", "started/<stage>/<partition>", "digest/<partition>/<window>/<trigger>",
-"event-level/<partition>", "published/<partition>", "refusal/<stage>/<partition>", "status/<stage>/<partition>". Windows in
-keys are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record (a refusal that was solved). Written by the
-fenced task release-0; event-level, published, refusals and status by the partition they name.
+Keys: "epoch", "config", "start", "sources/<number>", "raw-topic/<topic>", "started/<stage>/<partition>",
+"digest/<partition>/<window>/<trigger>", "event-level/<partition>", "published/<partition>", "refusal/<stage>/<partition>",
+"status/<stage>/<partition>". Windows in keys are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record (a
+refusal that was solved). Written by the fenced task release-0; sources by route-0; event-level, published, refusals and status by
+the partition they name; raw-topic by `susurrus topics add-input`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
 import msgspec
 
+from susurrus.topics.sources import Run, SourceMap
 from susurrus.topics.wire.json_rows import decoder
 from susurrus.topics.wire.packing import MalformedRecord
 from susurrus.topics.wire.timestamps import format_time
@@ -48,25 +50,42 @@ class Config(_Record, frozen=True, kw_only=True):
 class Start(_Record, frozen=True, kw_only=True):
     """Where the epoch in force began, written once for each.
 
-    first_window: start in ms. origin: "earliest", "latest" or the time asked for. topic_id: of the raw topic. offsets:
-    first raw offset by partition. internal: full name of an internal topic -> first offset by partition; what is below
-    belongs to an earlier epoch and is never read. A topic or partition that is not named begins at 0.
+    first_window: start in ms. origin: "earliest", "latest" or the time asked for. topic_ids: the ids of the raw topics, by name.
+    sources: the raw partitions and their numbers (sources.py). offsets: first raw offset by the source's number. internal: full
+    name of an internal topic -> first offset by partition; what is below belongs to an earlier epoch and is never read. A topic or
+    partition that is not named begins at 0.
     """
 
     name: ClassVar[str] = "start"
     first_window: int
     origin: str
-    topic_id: str
+    topic_ids: dict[str, str]
+    sources: tuple[Run, ...]
     offsets: dict[int, int]
     internal: dict[str, dict[int, int]] = {}
 
 
 class SourcesRecord(_Record, frozen=True, kw_only=True):
-    """How many raw partitions there are from an interval on, as source 0 announced it. A new source joins at from_interval."""
+    """The sources from an interval on, as source 0 announced them. A new source joins at from_interval.
+
+    number: how many there are. sources: all of them, the earlier ones first. topic_ids: the ids of raw topics that are new.
+    offsets: the first offset of sources that do not begin at 0, by number.
+    """
 
     name: ClassVar[str] = "sources/{number}"
     number: int
     from_interval: int
+    sources: tuple[Run, ...]
+    topic_ids: dict[str, str] = {}
+    offsets: dict[int, int] = {}
+
+
+class AddedTopic(_Record, frozen=True, kw_only=True):
+    """An operator has asked for a raw topic more. Its partitions become sources when source 0 announces them. at: ms."""
+
+    name: ClassVar[str] = "raw-topic/{topic}"
+    topic: str
+    at: int
 
 
 class Started(_Record, frozen=True, kw_only=True):
@@ -155,11 +174,39 @@ class Status(_Record, frozen=True, kw_only=True):
 
 
 LedgerRecord = (
-    Epoch | Config | Start | SourcesRecord | Started | Digest | EventLevel | PublishedPosition | RefusalRecord | Status
+    Epoch
+    | Config
+    | Start
+    | SourcesRecord
+    | AddedTopic
+    | Started
+    | Digest
+    | EventLevel
+    | PublishedPosition
+    | RefusalRecord
+    | Status
 )
 
 _KINDS: dict[str, type[LedgerRecord]] = {kind.name.partition("/")[0]: kind for kind in get_args(LedgerRecord)}
 _DECODERS = {kind: decoder(kind, "ledger record", VERSION) for kind in _KINDS.values()}
+
+
+def sources_of(records: Iterable[LedgerRecord]) -> SourceMap | None:
+    """The sources that a ledger's records name, the announced ones among them; None where no epoch has begun."""
+    records = list(records)
+    start = next((record for record in records if isinstance(record, Start)), None)
+    announced = [record for record in records if isinstance(record, SourcesRecord)]
+    newest = max(announced, key=lambda record: record.number, default=start)
+    return None if start is None or newest is None else SourceMap(newest.sources)
+
+
+def raw_topic_ids(records: Iterable[LedgerRecord]) -> dict[str, str]:
+    """The id of every raw topic that a ledger's records name."""
+    ids: dict[str, str] = {}
+    for record in records:
+        if isinstance(record, Start | SourcesRecord):
+            ids |= record.topic_ids
+    return ids
 
 
 def key_of(record: LedgerRecord) -> str:
@@ -191,6 +238,11 @@ def _had(value: Any) -> str:
 def digest_key(partition: int, window: int, trigger: int) -> bytes:
     """Key of one link of a release partition's chain; window: start in ms."""
     return f"digest/{partition}/{format_time(window)}/{trigger}".encode()
+
+
+def added_topic_key(topic: str) -> bytes:
+    """Key of the record with which an operator has added a raw topic."""
+    return f"raw-topic/{topic}".encode()
 
 
 def encode(record: LedgerRecord) -> tuple[bytes, bytes]:

@@ -79,14 +79,23 @@ def _clients(settings: Settings, missing: Sequence[Finding]) -> Iterator[Finding
         except ConfigurationError as error:
             yield Finding("kafka.properties", "unknown", error.text, error.action)
     if not missing:
-        for name, section in (("input.registry", settings.input), ("output.registry", settings.output)):
-            if section.registry is not None:
-                yield from section.registry.findings(name)
+        registries = {path: section.registry for path, section in settings.input.each_format.items()}
+        for path, registry in {**registries, "output": settings.output.registry}.items():
+            if registry is not None:
+                yield from registry.findings(f"{path}.registry")
 
 
 def schema() -> None:
     """Print the JSON schema of the configuration, for editors."""
     typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def _read(settings: Settings) -> str:
+    """The raw topics, each with its format where there are several."""
+    source = settings.input
+    if source.topic or source.topic_pattern is not None:
+        return f"{source.called} ({source.format})"
+    return ", ".join(f"{topic} ({source.of(topic).format})" for topic in source.listed)
 
 
 def summary(pipeline: Pipeline[Any]) -> Table:
@@ -98,7 +107,7 @@ def summary(pipeline: Pipeline[Any]) -> Table:
     rows = [
         ("pipeline", f"{settings.pipeline.name} ({settings.kind})"),
         ("brokers", settings.kafka.bootstrap_servers),
-        ("raw topic", f"{settings.input.topic} ({settings.input.format})"),
+        ("raw topic", _read(settings)),
         *pipeline.summary(),
         ("output", f"{settings.topic(pipeline.output.name)} ({settings.output.format})"),
         ("digest", settings.config_digest().hex()[:16]),

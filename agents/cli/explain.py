@@ -111,7 +111,10 @@ def _protected(settings: HistogramSettings, promise: str) -> Iterator[tuple[str,
 
 def _read(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     read = settings.input
-    yield "topic", f"{read.topic} ({read.format})"
+    for topic in read.listed:
+        yield "topic", f"{topic} ({read.of(topic).format})"
+    if read.topic_pattern is not None:
+        yield "topics", f"all that match {read.called} when the pipeline begins ({read.format})"
     what = "the field" if isinstance(read.time_field, str) else "the value of"
     time = "the record's own timestamp" if read.time_field is None else f"{what} {read.time_text} ({_written(read)})"
     yield "event time", time

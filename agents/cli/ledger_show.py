@@ -11,6 +11,7 @@ from susurrus.agents.cli.account import picture
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.operations.account import account_of, without_windows
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.operations.charge_log import read_charges
@@ -42,8 +43,8 @@ def show(
         else:
             out().print(reason, markup=False)
         return
-    charges = _charges(pipeline)
-    account = account_of(charges, settings, int(time.time() * 1000), guarantee=promise)
+    charges, topics = _charges(pipeline)
+    account = account_of(charges, settings, int(time.time() * 1000), guarantee=promise, raw_topics=topics)
     if as_json:
         typer.echo(json.dumps(account.as_json(), indent=2, allow_nan=False))
         return
@@ -51,16 +52,20 @@ def show(
     console.print(picture(account, console.width))
 
 
-def _charges(pipeline: Pipeline[Any]) -> list[Charge]:
-    """Raises ConfigurationError where there is no log of charges, or it cannot be read."""
+def _charges(pipeline: Pipeline[Any]) -> tuple[list[Charge], tuple[str, ...]]:
+    """The charges on the pipeline's raw topics, and these topics.
+
+    Raises ConfigurationError where there is no log of charges, or it cannot be read.
+    """
     settings = pipeline.settings
     reach(settings)
     with contextlib.closing(clients_of(settings, quiet=True)) as clients:
-        charges = read_charges(settings, clients)
+        topics = raw_topics(settings, clients)
+        charges = read_charges(settings, clients, topics)
     if charges is None:
         raise ConfigurationError(
             f'topic="{topic_name(settings.pipeline.prefix)}": does not exist, so nothing was charged yet under '
             f'pipeline.prefix="{settings.pipeline.prefix}"; create it with `susurrus topics create --config ...`, or correct the '
             "prefix or kafka.bootstrap_servers"
         )
-    return charges
+    return charges, topics

@@ -88,6 +88,7 @@ COMMANDS: Final = (
     ),
     Command("topics", None, "Create or check the topics of a pipeline, or print their schemas."),
     Command("topics create", "topics", "Create missing topics, and add partitions where the raw topic has grown."),
+    Command("topics add-input", "topics", "Add a raw topic to a pipeline that runs."),
     Command("topics check", "topics", "Check partitions, retention, cleanup, replication and limits of every topic."),
     Command("topics schema", "topics", "Print the schema of a public topic's values."),
 )

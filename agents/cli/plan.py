@@ -188,7 +188,7 @@ def _sample_of(
 
         reach(settings)
         found = read_topic(settings, records, wide=True, progress=reading)
-        title = f"the newest {len(found):,} records of topic {settings.input.topic}"
+        title = f"the newest {len(found):,} records of topic {settings.input.called}"
     return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)
 
 

@@ -1,5 +1,6 @@
 """``susurrus topics``: make the pipeline's topics, or check that they are as the pipeline needs them."""
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -8,8 +9,11 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS
 from susurrus.agents.formats.outputs.json import JsonRows
+from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.agents.kafka.topics import create_topics, few_brokers
+from susurrus.agents.operations.add_input import add_input as ask_for_topic
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.one_of import use_one_of
@@ -20,7 +24,9 @@ def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
     settings = settings_of(config, sql)
     with err().status("asking Kafka"):  # shows in a terminal only
-        lines = create_topics(settings, reach(settings))
+        admin = reach(settings)
+        with contextlib.closing(clients_of(settings, quiet=True)) as clients:
+            lines = create_topics(settings, admin, raw_topics(settings, clients))
     for line in lines:
         out().print(line, soft_wrap=True, markup=False)
 
@@ -30,7 +36,8 @@ def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     settings = settings_of(config, sql)
     with err().status("asking Kafka"):
         admin = reach(settings)
-        checks = pipeline_of(settings).check_topics(admin)
+        with contextlib.closing(clients_of(settings, quiet=True)) as clients:
+            checks = pipeline_of(settings).check_topics(admin, raw_topics(settings, clients))
         brokers = len(admin.list_topics(timeout=REQUEST_SECONDS).brokers)
     if (few := few_brokers(settings, brokers)) is not None:
         out().print(f"warning: {few}", soft_wrap=True, markup=False)
@@ -39,6 +46,21 @@ def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
         out().print(f"{found.level:<8} {found.subject}{said}", soft_wrap=True, markup=False)
     if any(found.level != "ok" for found in checks):
         raise typer.Exit(1)
+
+
+def add_input(
+    topic: Annotated[str, typer.Argument(help="The raw topic.")],
+    config: ConfigOption = None,
+    sql: SqlOption = None,
+) -> None:
+    """Add a raw topic to a pipeline that runs. It counts from a public instant on, with what is written from then on."""
+    settings = settings_of(config, sql)
+    with err().status("asking Kafka"):
+        reach(settings)
+        with contextlib.closing(clients_of(settings, quiet=True)) as clients:
+            lines = ask_for_topic(pipeline_of(settings), clients, topic)
+    for line in lines:
+        out().print(line, soft_wrap=True, markup=False)
 
 
 def schema(

@@ -90,7 +90,7 @@ def tune(
     clients = None if free else clients_of(settings, quiet=True)
     try:
         start = _window(settings, window, sample, clients)
-        source = str(sample) if sample is not None else f"topic={settings.input.topic}"
+        source = str(sample) if sample is not None else f"topic={settings.input.called}"
         if start is not None:
             source += f", window {format_time(start)}"
         account = None if clients is None else ChargingAccount(settings, clients, _COMMAND)

@@ -124,6 +124,13 @@ def each(source: InputSettings) -> Iterator[str]:
         called += [] if name is None else [name]
 
 
+def one_topic(source: InputSettings, kind: str) -> Iterator[str]:
+    """Checks that one raw topic is named: a stream's values stand in one partition, and reports in a topic of their own."""
+    for name in ("topics", "topic_pattern", "formats"):
+        if getattr(source, name):
+            yield f'input.{name}: kind "{kind}" reads one topic; name it as input.topic, or use kind "histogram"'
+
+
 def names(output: OutputSettings, schemas: Mapping[str, RowSchema]) -> Iterator[str]:
     """Names of columns and parts of keys must differ in formats that allow letters, digits and underscores only."""
     if output.format == JsonRows.name:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import PrivateAttr, model_validator
 
 from susurrus.agents.config import checks, idle, kafka_checks, secrets
+from susurrus.agents.config.format_settings import FormatSettings
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import (
@@ -65,14 +66,17 @@ class Settings(Section):
     properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
     itself must stay), budget, replication, retention, output (the same numbers in other bytes), worker.
     """
-    not_published: ClassVar[tuple[str, ...]] = ("input.registry",)
-    """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry."""
+    not_published: ClassVar[tuple[str, ...]] = ("input.registry", "input.topics")
+    """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry. Of
+    several topics the first stands for all as ``input.topic``, since others may be added: the ledger says which there are, and
+    compares."""
     published_if_set: ClassVar[tuple[str, ...]] = (
         *("input.where", "input.empty_user", "input.each", "input.key_format"),
         *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
         *("input.time_format", "input.time_zone"),
         *("input.columns", "input.delimiter", "input.quote", "input.pattern"),
         *("input.compression", "input.max_value_bytes", "input.encoding"),
+        *("input.topic_pattern", "input.formats"),
     )
     """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
@@ -85,7 +89,9 @@ class Settings(Section):
     not_tuned: ClassVar[str] = ""
     """Why `susurrus tune` has nothing to recommend, and what to do instead; empty where it has."""
     reads_raw: ClassVar[bool] = True
-    """Whether ``input.topic`` belongs to other producers: it must exist and is only read."""
+    """Whether the input belongs to other producers: it must exist and is only read."""
+    several_topics: ClassVar[bool] = False
+    """Whether one pipeline may read several raw topics."""
 
     pipeline: PipelineSettings
     """What the pipeline is called and which kind it is."""
@@ -140,7 +146,7 @@ class Settings(Section):
         """Settings of Kafka that the raw topic must have; its producers create it."""
         return {}
 
-    def raw_topic_findings(self, found: Mapping[str, str]) -> Iterator[Finding]:
+    def raw_topic_findings(self, topic: str, found: Mapping[str, str]) -> Iterator[Finding]:
         """Why no epoch may begin on a raw topic with these settings in Kafka: what it has that does not fit."""
         yield from ()
 
@@ -180,14 +186,15 @@ class Settings(Section):
     def findings(self) -> Iterator[Finding]:
         """What an operator may not expect of settings that are not refused: warnings."""
         yield from (one for one in idle.findings(self) if one.level == "warning")
-        if self.input.registry is None and "registry" in FORMATS[self.input.format].options:
-            yield Finding(
-                "settings",
-                "warning",
-                f"input.registry: without one, types with the same place in other .proto files are read as input.message = "
-                f'"{self.input.message}", too',
-                "set it, unless all records of the topic are of one file",
-            )
+        for path, written in self.input.each_format.items():
+            if written.registry is None and "registry" in FORMATS[written.format].options:
+                yield Finding(
+                    "settings",
+                    "warning",
+                    f"{path}.registry: without one, types with the same place in other .proto files are read as {path}.message = "
+                    f'"{written.message}", too',
+                    "set it, unless all records of the topic are of one file",
+                )
         if self.output.registry is not None and not self.output.registered:
             yield Finding(
                 "settings",
@@ -206,6 +213,7 @@ class Settings(Section):
             *checks.names(self.output, self.schemas),
             *(str(one) for one in idle.findings(self) if one.level == "failure"),
             *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
+            *([] if self.several_topics else checks.one_topic(self.input, self.kind)),
         ]
 
     @classmethod
@@ -227,6 +235,8 @@ class Settings(Section):
                 everything[section][field] = True  # that there is one decides what is read; where it is does not
             else:
                 del everything[section][field]
+        everything["input"]["topic"] = next(iter(self.input.listed), "")
+        everything["input"]["formats"] = {topic: _written(of) for topic, of in self.input.formats.items()}
         for path in self.published_if_set:
             section, field = path.split(".")
             if getattr(getattr(self, section), field) == self._default_of(section, field):
@@ -255,7 +265,7 @@ class Settings(Section):
 
     @property
     def _types_by_registry(self) -> bool:
-        return self.input.registry is not None and "registry" in FORMATS[self.input.format].options
+        return _asks_for_types(self.input)
 
     def published_json(self) -> str:
         """What the digest covers, as canonical JSON: sorted names, no spaces."""
@@ -297,3 +307,17 @@ class Settings(Section):
         if found := self.problems():
             raise ValueError("\n".join(found))
         return self
+
+
+def _written(settings: FormatSettings) -> dict[str, Any]:
+    """How a topic is written, as far as that is not the default, as JSON values: a schema by its content."""
+    given = {name for name, field in type(settings).model_fields.items() if getattr(settings, name) != field.get_default(call_default_factory=True, validated_data={})}
+    found = settings.model_dump(mode="json", include=given - {"registry"})
+    if settings.schema_text is not None:
+        found["schema_file"] = hashlib.blake2b(settings.schema_text, digest_size=16).hexdigest()
+    return {**found, "registry": True} if _asks_for_types(settings) else found
+
+
+def _asks_for_types(written: FormatSettings) -> bool:
+    """Whether a registry decides what is read: that there is one changes published data, and where it is does not."""
+    return written.registry is not None and "registry" in FORMATS[written.format].options

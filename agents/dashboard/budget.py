@@ -15,7 +15,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.operations.account import Account, account_of
-from susurrus.agents.runtime.budget import guarantee_of
+from susurrus.agents.runtime.budget import charged_once, guarantee_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as codec
@@ -29,11 +29,11 @@ _RIGHTS: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPI
 
 
 class BudgetFeed:
-    """Follows the charges on the pipeline's raw topic. guarantee: what the next window costs."""
+    """Follows the charges on the pipeline's raw topics. guarantee: what the next window costs."""
 
     def __init__(self, settings: Settings, guarantee: Guarantee) -> None:
         self._settings, self._guarantee = settings, guarantee
-        self._charges: dict[tuple[str, int, str], Charge] = {}
+        self._charges: dict[bytes, Charge] = {}
         self._follower: Follower | None = None
         self._points: tuple[int, list[list[float | None]]] = (0, [])
         self._account: tuple[tuple[int, int], dict[str, Any]] | None = None
@@ -53,7 +53,7 @@ class BudgetFeed:
         self._follower = Follower(consumer, {(topic, 0): 0})
 
     def poll(self) -> list[Charge]:
-        """What was charged since the last call, on this raw topic. Raises KafkaException."""
+        """What was charged since the last call, on any raw topic. Raises KafkaException."""
         if self._follower is None:
             return []
         try:
@@ -64,24 +64,32 @@ class BudgetFeed:
             log.warning("charges: %s; the page shows no budget (`susurrus acls --dashboard`)", error.args[0].name())
             self._follower = None
             return []
-        found = [codec.decode(bytes(value)) for value in values if value is not None]
-        return [charge for charge in found if charge.raw_topic == self._settings.input.topic]
+        return [codec.decode(bytes(value)) for value in values if value is not None]
+
+    def _topics(self) -> list[str]:
+        """The pipeline's raw topics, as far as a reader knows: those that are named, and those that it was charged on."""
+        name = self._settings.pipeline.name
+        charged = (charge.raw_topic for charge in self._charges.values() if charge.pipeline == name)
+        return list(dict.fromkeys((*self._settings.input.listed, *charged)))
+
+    def _on_our_topics(self) -> list[Charge]:
+        return charged_once(self._charges.values(), self._topics())
 
     def take(self, charges: Sequence[Charge]) -> bool:
         """Keep charges; the first with a key counts. Whether there are new ones."""
         before = len(self._charges)
         for charge in charges:
-            self._charges.setdefault((charge.pipeline, charge.window, charge.epoch), charge)
+            self._charges.setdefault(codec.encode(charge)[0], charge)
         return len(self._charges) > before
 
     def state(self, now: int) -> dict[str, Any] | None:
         """The account as the page shows it; None where nothing was charged, or the charges cannot be read. Kept for a minute."""
-        if not self._charges:
+        if not self._on_our_topics():
             return None
         known = (len(self._charges), now // 60_000)
         if self._account is None or self._account[0] != known:
-            charges = list(self._charges.values())
-            account = account_of(charges, self._settings, now, guarantee=self._guarantee)
+            topics, charges = self._topics(), self._on_our_topics()
+            account = account_of(charges, self._settings, now, guarantee=self._guarantee, raw_topics=topics)
             if self._points[0] != len(charges):
                 self._points = len(charges), burn_down(charges, account.delta)
             self._account = known, {**_shown(account), "points": self._points[1]}

@@ -71,7 +71,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
         topic = self.settings.topic
         return (
-            StageSpec("route", self.settings.input.topic, "route-changelog", RouteStage, purge=False),
+            StageSpec("route", None, "route-changelog", RouteStage, purge=False),
             StageSpec("bound", topic("by-user"), "bound-changelog", BoundStage, purge=True),
             StageSpec("release", topic("bounded"), "release-changelog", ReleaseStage, purge=True),
         )
@@ -233,10 +233,11 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         progress.refresh()
         return progress.release(epoch)
 
-    def check_topics(self, admin: AdminClient) -> list[Finding]:
-        """Checks the raw topic as well: does it stamp its records as the clock expects?"""
-        own = super().check_topics(admin)  # first, for it says where the raw topic is missing
-        return [*_raw_topic(self.settings, admin), *own]
+    def check_topics(self, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
+        """Checks the raw topics as well: do they stamp their records as the clock expects?"""
+        raw_topics = self.settings.input.listed if raw_topics is None else raw_topics
+        own = super().check_topics(admin, raw_topics)  # first, for it says where a raw topic is missing
+        return [*(found for topic in raw_topics for found in _raw_topic(self.settings, admin, topic)), *own]
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""
@@ -267,8 +268,7 @@ def _range(column: ColumnSettings) -> str:
     return f" of {column.field or column.expression} in {limits}"
 
 
-def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[Finding]:
-    topic = settings.input.topic
+def _raw_topic(settings: HistogramSettings, admin: AdminClient, topic: str) -> Iterator[Finding]:
     config = settings_of(admin, topic)
     if "compact" in config["cleanup.policy"].split(","):
         yield Finding(
@@ -284,7 +284,7 @@ def _raw_topic(settings: HistogramSettings, admin: AdminClient) -> Iterator[Find
             f"retention.ms={config['retention.ms']}, and an archive's old records would be deleted on arrival",
             "set it to -1",
         )
-    wrong = list(settings.raw_topic_findings(config))
+    wrong = list(settings.raw_topic_findings(topic, config))
     yield from wrong
     if not wrong:
         yield Finding(topic, "ok", f" (raw, {config['message.timestamp.type']})")

@@ -2,7 +2,8 @@
 
 Decodes whole fetches, decides window and interval of every record once, packs the events of a commit into one block per by-user
 partition, and closes intervals with ticks in the same transaction. It is the only stage that looks at a wall clock (clock.py).
-Partition 0 also looks whether the raw topic has grown (growth.py).
+Its partitions are sources, which the ledger numbers (topics/sources.py). Source 0 also looks whether the raw topics have grown, and
+whether one was added (growth.py).
 
 A record whose schema is not known yet is held (formats/waiting.py), and so is everything behind it, as if it were not read yet.
 """
@@ -18,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaException
 
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding, waits
 from susurrus.agents.formats.reading import is_plain, reader_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Placed
-from susurrus.agents.histogram.growth import TopicGrowth
+from susurrus.agents.histogram.growth import Grown, TopicGrowth
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
@@ -35,7 +37,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval
-from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.errors import RetryableRefusal
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
@@ -44,6 +46,7 @@ from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, places
 from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.sources import SourceMap
 from susurrus.topics.wire.partitioner import of_placements, placements
 
 log = logging.getLogger(__name__)
@@ -71,18 +74,21 @@ def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integ
     )
 
 
-def whole_decoder(settings: HistogramSettings) -> RawBatchDecoder | None:
-    """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered."""
+def whole_decoder(settings: HistogramSettings, source: InputSettings | None = None) -> RawBatchDecoder | None:
+    """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered.
+
+    source: as it is for the raw topic; by default for all.
+    """
     schema = settings.raw_schema()
     fields = [scalar for scalar in schema.scalars if not isinstance(scalar, ComputedField)]
     computed = settings.input.where is not None or len(fields) < len(schema.scalars)
-    if compiled is None or computed or not is_plain(settings.input, fields):
+    if compiled is None or computed or not is_plain(source or settings.input, fields):
         return None
     return RawBatchDecoder(schema)
 
 
 class RouteStage(Stage):
-    """One raw partition."""
+    """One source: a partition of a raw topic. ``partition`` is the source's number."""
 
     name = "route"
     counted = ("in", "routed", "capped", "late", "filtered", "dead_letter", "interval_moved")
@@ -96,24 +102,21 @@ class RouteStage(Stage):
         super().__init__(services, partition, store, meta, position)
         self._calendar = services.calendar
         self._first_window = services.ledger.first_window  # may refuse, so it comes before what must be closed
-        self._topic = services.settings.input.topic
+        self._topic, self._raw_partition = services.ledger.place(partition)
+        source = services.settings.input.of(self._topic)
         decoder = RawDecoder(services.settings.raw_schema())
         self._computation = computation = Computation(decoder.scalars, services.settings.input.where)
         self._intake = Intake(
             reader_of(
-                services.settings.input,
-                computation.paths,
-                asked=computation.asked,
-                topic=self._topic,
-                partition=partition,
+                source, computation.paths, asked=computation.asked, topic=self._topic, partition=self._raw_partition
             ),
             lambda chunks, records: decoder.decode(computation.applied(chunks)),
             position=position,
             stage=self.name,
             topic=self._topic,
-            partition=partition,
+            partition=self._raw_partition,
             watermarks=services.clients.watermarks,
-            whole=whole_decoder(services.settings),
+            whole=whole_decoder(services.settings, source),
         )
         self._partitions = services.settings.topics.by_user_partitions
         self._max_future = services.settings.max_future
@@ -135,7 +138,7 @@ class RouteStage(Stage):
         self._committed = position
         self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
         """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
-        self._announced: list[ledger_codec.SourcesRecord] = []
+        self._announced: list[Output] = []
         self._committed_look = Interval(0) if self._growth is None else self._growth.looked
         self._blind = False
         """The last look failed."""
@@ -143,7 +146,12 @@ class RouteStage(Stage):
         """Whether the log has said that records are stamped otherwise than the clock expects."""
         self._blocks: dict[int, list[bytes]] = {}
         self._letters = DeadLetters(
-            services, partition, stage=self.name, topic=self._topic, keep=services.settings.worker.dead_letter_values
+            services,
+            partition,
+            stage=self.name,
+            topic=self._topic,
+            keep=services.settings.worker.dead_letter_values,
+            raw_partition=self._raw_partition,
         )
 
     # ---- input -------------------------------------------------------------------------------------------------------
@@ -152,27 +160,25 @@ class RouteStage(Stage):
     def begin(cls, services: HistogramServices, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Where the ledger says that the epoch begins; a partition that is new since then joins at the announced interval."""
         ledger, settings = services.ledger, services.settings
-        topic, live, end = settings.input.topic, settings.clock.chosen.live, None
+        (topic, raw_partition), live, end = ledger.place(partition), settings.clock.chosen.live, None
         closed = Interval(services.calendar.first_interval(ledger.first_window) - 1)
-        growth = {"looked": closed, "sources": ((closed + 1, len(ledger.start.offsets)),)}
+        growth = {
+            "looked": closed,
+            "schedule": ((closed + 1, len(ledger.start.offsets)),),
+            "sources": ledger.start.sources,
+        }
         if partition in ledger.start.offsets:
-            position = pinned_start(services, partition)
-        elif not live:
-            raise Refusal(
-                f"topic={topic} partition={partition} was added when the archive had begun to be read, so it is not "
-                "part of it",
-                "give the pipeline a new name to start over with the whole archive",
-            )
+            position = pinned_start(services, partition, topic)
         else:
             # The raw topic has grown: source 0 announces from which interval on the readers wait for us.
             sources = ledger.joined(partition)
             if sources is None:
                 raise NotYet("waiting for source 0 to announce the new raw partition")
             closed = Interval(sources.from_interval - 1)
-            # Its log begins at 0: what retention ate before the first commit is refused, not skipped.
-            position = Offset(0)
+            # A new partition's log begins at 0: what retention ate before the first commit is refused, not skipped.
+            position = max(pinned_start(services, partition, topic), Offset(sources.offsets.get(partition, 0)))
         if not live:
-            _, end = services.clients.watermarks(topic, partition)
+            _, end = services.clients.watermarks(topic, raw_partition)
         meta = {
             "closed": closed,
             "ticked": closed,
@@ -184,8 +190,13 @@ class RouteStage(Stage):
         return meta, position
 
     def _growth_of(self, meta: dict[str, Any]) -> TopicGrowth:
-        looked, sources = Interval(int(meta["looked"])), tuple(meta["sources"])
-        return TopicGrowth(self._calendar, margin=self._clock.margin, looked=looked, sources=sources)
+        return TopicGrowth(
+            self._calendar,
+            margin=self._clock.margin,
+            looked=Interval(int(meta["looked"])),
+            schedule=tuple(meta["schedule"]),
+            sources=SourceMap.of(meta["sources"]),
+        )
 
     def close(self) -> None:
         """Close the connections of the input's format, and end the engine of its expressions."""
@@ -229,7 +240,7 @@ class RouteStage(Stage):
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)
         if wanted is not None:
-            self._clock.cuts.asked(wanted, self.services.clients.watermarks(self._topic, self.partition)[1])
+            self._clock.cuts.asked(wanted, self.services.clients.watermarks(self._topic, self._raw_partition)[1])
 
     def _pack(self, records: Sequence[Any], columns: RawColumns) -> None:
         offsets, stamps, kinds = _facts(records)
@@ -290,16 +301,16 @@ class RouteStage(Stage):
     def _place(self, stamps: Int64s, offsets: Int64s, stamped: npt.NDArray[np.bool_]) -> Placed:
         """Where the records belong. stamped: bool[n], as the clock expects. The others are not there for it: they close nothing."""
         if stamped.all():
-            return self._clock.place(stamps, offsets, topic=self._topic, partition=self.partition)
+            return self._clock.place(stamps, offsets, topic=self._topic, partition=self._raw_partition)
         if not self._said_otherwise:
             self._said_otherwise = True
             first = int(offsets[int(np.argmin(stamped))])
             log.warning(
                 "topic=%s partition=%d offset=%d is not stamped as clock.kind=%s expects: such records are dead letters (%s); "
                 "restore the topic's message.timestamp.type",
-                self._topic, self.partition, first, self._clock.kind, Reason.WRONG_STAMP.name,
+                self._topic, self._raw_partition, first, self._clock.kind, Reason.WRONG_STAMP.name,
             )  # fmt: skip
-        some = self._clock.place(stamps[stamped], offsets[stamped], topic=self._topic, partition=self.partition)
+        some = self._clock.place(stamps[stamped], offsets[stamped], topic=self._topic, partition=self._raw_partition)
         interval, too_far = np.zeros(len(stamps), np.int64), np.zeros(len(stamps), np.bool_)
         interval[stamped], too_far[stamped] = some.interval, some.too_far
         return Placed(interval, some.clamped, too_far)
@@ -352,8 +363,7 @@ class RouteStage(Stage):
             outputs.append(Output(topic, number, [{"value": block} for block in blocks]))
         self._written.count(outputs)
         outputs += self._letters.outputs()
-        if self._announced:
-            outputs.append(self.services.ledger.output(*self._announced))
+        outputs += self._announced
         if interval > self._ticked:
             outputs += self._tick(interval)
         self._blocks, self._announced = {}, []
@@ -369,7 +379,8 @@ class RouteStage(Stage):
         }
         if growth is not None:
             self._committed_look = growth.looked
-            meta["growth"] = {"looked": growth.looked, "sources": growth.sources.schedule}
+            schedule, sources = growth.schedule.schedule, growth.sources.runs
+            meta["growth"] = {"looked": growth.looked, "schedule": schedule, "sources": sources}
         yield Commit(position=self._taken, meta=meta, outputs=outputs)
 
     def _look_for_growth(self, now: int) -> None:
@@ -378,22 +389,43 @@ class RouteStage(Stage):
         if growth is None or (interval := growth.due(now)) is None:
             return
         try:
-            partitions = self.services.clients.partitions(self._topic)
-        except KafkaException:
+            ledger, clients = self.services.ledger, self.services.clients
+            partitions = {topic: clients.partitions(topic) for topic in growth.sources.topics}
+            asked = [topic for topic in ledger.asked_for if topic not in partitions]
+            added = {topic: number for topic in asked if (number := clients.partitions(topic))}
+            topic_ids = {topic: clients.topic_id(topic) for topic in added}
+            found = growth.saw(partitions, interval, added, lambda *place: clients.watermarks(*place)[1])
+        except (KafkaException, RetryableRefusal):
             self._blind = True
             return
         self._blind = False
-        grown = growth.saw(partitions, interval)
-        if grown is not None:
-            self._announced.append(ledger_codec.SourcesRecord(number=grown[1], from_interval=grown[0]))
+        for grown in found:
+            self._announce(grown, {topic: topic_ids[topic] for topic in grown.topics})
+
+    def _announce(self, grown: Grown, topic_ids: dict[str, str]) -> None:
+        """Have the next commit say from when on new sources count, and charge the windows that are open then on new topics."""
+        ledger, calendar = self.services.ledger, self._calendar
+        announced = ledger_codec.SourcesRecord(
+            number=len(grown.sources),
+            from_interval=grown.first,
+            sources=grown.sources.runs,
+            topic_ids=topic_ids,
+            offsets=dict(grown.offsets),
+        )
+        windows = [w for w in calendar.open_windows(grown.first) if w >= self._first_window]
+        self._announced += [
+            ledger.output(announced),
+            ledger.withdrawn([ledger_codec.added_topic_key(topic) for topic in grown.topics]),
+            *ledger.charge_for(grown.topics, map(calendar.window_start, windows), self.services.strategy.guarantee),
+        ]
 
     def _tick(self, interval: Interval) -> list[Output]:
         """Ticks for every by-user partition; source 0's carry the numbers of sources and from which interval on they hold."""
         growth = self._growth
         if growth is None:
             return self._written.ticks(interval)
-        outputs = self._written.ticks(interval, growth.sources.schedule)
-        growth.sources.prune(interval)
+        outputs = self._written.ticks(interval, growth.schedule.schedule)
+        growth.schedule.prune(interval)
         return outputs
 
     def stall(self, now: int) -> Finding | None:
@@ -403,7 +435,7 @@ class RouteStage(Stage):
         if self._blind:
             return waits(
                 "brokers",
-                f"the brokers do not say how many partitions topic={self._topic} has, and interval={self._ticked + 1} closes only "
+                f"the brokers do not say how many partitions the raw topics have, and interval={self._ticked + 1} closes only "
                 "then",
                 "look at the brokers",
             )

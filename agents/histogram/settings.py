@@ -41,6 +41,7 @@ class HistogramSettings(Settings):
 
     kind = "histogram"
     computes = True
+    several_topics = True
     published: ClassVar[tuple[str, ...]] = (
         *Settings.published,
         "bounds",
@@ -81,11 +82,11 @@ class HistogramSettings(Settings):
         stamped = {} if (kind := clock.topic_type()) is None else {"message.timestamp.type": kind}
         return stamped if clock.live else {**stamped, "retention.ms": "-1"}
 
-    def raw_topic_findings(self, found: Mapping[str, str]) -> Iterator[Finding]:
+    def raw_topic_findings(self, topic: str, found: Mapping[str, str]) -> Iterator[Finding]:
         """A clock that does not fit the stamps would make every record a dead letter."""
         stamped = found.get("message.timestamp.type")
         if stamped is not None and self.clock.chosen.topic_type() not in (stamped, None):
-            yield Finding(self.input.topic, "failure", *self.clock.chosen.misfit(stamped))
+            yield Finding(topic, "failure", *self.clock.chosen.misfit(stamped))
 
     def start_findings(self, now: int, first_window: int | None = None) -> Iterator[Finding]:
         """Rows carry the times of their triggers: Kafka deletes those of an archive at once that is older than their retention."""
@@ -304,7 +305,8 @@ def _input(settings: HistogramSettings) -> Iterator[str]:
             yield f"input.user: {named} names no field, so all records would be of one user; name what says who it is"
     yield from checks.each(settings.input)
     yield from settings.input.time_problems()
-    yield from formats.problems(settings.input)
+    for path, written in settings.input.each_format.items():
+        yield from (problem.replace("input.", f"{path}.") for problem in formats.problems(written))
 
 
 def _bounds(settings: HistogramSettings) -> Iterator[str]:

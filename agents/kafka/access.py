@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from susurrus.agents.config.raw_topics import literal_prefix
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.topics import charges
@@ -52,7 +53,8 @@ class Right:
 
     def covers(self, resource: Resource, name: str) -> bool:
         """Whether this right is about that resource."""
-        return resource == self.resource and (name.startswith(self.name) if self.prefixed else name == self.name)
+        found = name.startswith(self.name) if self.prefixed else self.name in (name, "*")
+        return resource == self.resource and found
 
     def command(self, servers: str, principal: str) -> str:
         """The command that grants it."""
@@ -95,7 +97,7 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
             return (*taken, own, shared, Right("topic", _CLOCK, (_DESCRIBE,)))
         case "writer":
             if settings.reads_raw:
-                return (Right("topic", settings.input.topic, (_WRITE, _DESCRIBE)),)
+                return _on_raw_topics(settings, _WRITE, _DESCRIBE)
             return (
                 Right("topic", settings.topic(REPORTS.name), (_WRITE, _DESCRIBE)),
                 Right("topic", settings.topic(THRESHOLD.name), (_READ, _DESCRIBE)),
@@ -111,15 +113,22 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
 
 def _worker(settings: Settings) -> tuple[Right, ...]:
     application = settings.application
-    raw = (Right("topic", settings.input.topic, (_READ, _DESCRIBE, _SHOW)),) if settings.reads_raw else ()
     return (
-        *raw,
+        *(_on_raw_topics(settings, _READ, _DESCRIBE, _SHOW) if settings.reads_raw else ()),
         Right("topic", _own(settings), (_READ, _WRITE, _DELETE, _DESCRIBE), True),
         Right("topic", _shared(settings), (_READ, _WRITE, _DESCRIBE)),
         Right("group", application, (_READ, _DESCRIBE)),
         _assigned(settings),
         Right("transactional-id", f"{application}-", (_WRITE, _DESCRIBE), True),
     )
+
+
+def _on_raw_topics(settings: Settings, *operations: AclOperation) -> tuple[Right, ...]:
+    """Rights on the topics that the file names; with a pattern, on all whose names begin as every name must that it matches."""
+    if settings.input.topic_pattern is None:
+        return tuple(Right("topic", topic, operations) for topic in settings.input.listed)
+    begin = literal_prefix(settings.input.topic_pattern)
+    return (Right("topic", begin or "*", operations, bool(begin)),)
 
 
 def _assigned(settings: Settings) -> Right:
@@ -136,12 +145,13 @@ def _shared(settings: Settings) -> str:
     return charges.topic_name(settings.pipeline.prefix)
 
 
-def needed_on_topics(settings: Settings) -> dict[str, set[AclOperation]]:
-    """What a worker cannot run without, for every topic by full name. Read and Write bring Describe with them."""
+def needed_on_topics(settings: Settings, raw_topics: Iterable[str]) -> dict[str, set[AclOperation]]:
+    """What a worker cannot run without, for every topic by full name. Read and Write bring Describe with them. raw_topics: those
+    that are known."""
     needed = {settings.topic(spec.name): _needed(spec) for spec in settings.topic_specs}
     needed[_shared(settings)] = {_READ, _WRITE}
     if settings.reads_raw:
-        needed[settings.input.topic] = {_READ}
+        needed |= {topic: {_READ} for topic in raw_topics}
     return needed
 
 

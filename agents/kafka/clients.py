@@ -291,7 +291,7 @@ def clients_of(settings: Settings, *, quiet: bool = False) -> Clients:
         embedded=settings.kafka.embedded,
         transaction_timeout=settings.worker.transaction_timeout,
         quiet=quiet,
-        raw={settings.input.topic: no_raw_topic(settings)} if settings.reads_raw else {},
+        raw={topic: no_raw_topic(settings, topic) for topic in settings.input.listed if settings.reads_raw},
     )
 
 

@@ -42,14 +42,14 @@ def no_topic(*topics: str) -> RetryableRefusal:
     )
 
 
-def no_raw_topic(settings: Settings) -> Finding:
-    """What to say where the raw topic does not exist: `susurrus topics create` never makes it. The command is a line of its own."""
-    topics, raw = settings.topics, settings.input.topic
+def no_raw_topic(settings: Settings, raw: str) -> Finding:
+    """What to say where a raw topic does not exist: `susurrus topics create` never makes it. The command is a line of its own."""
+    topics, name = settings.topics, "topic" if settings.input.topic else "topics"
     needed = "".join(f" --config {name}={value}" for name, value in settings.raw_topic_settings.items())
     return Finding(
         "topics",
         "failure",
-        f'input.topic="{raw}": does not exist on this cluster; it belongs to its producers, and Susurrus only reads it',
+        f'input.{name}="{raw}": does not exist on this cluster; it belongs to its producers, and Susurrus only reads it',
         "let them create it, or correct the name. For instance:\n"
         f"    kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} --create --topic {shlex.quote(raw)} "
         f"--partitions {topics.by_user_partitions} --replication-factor {topics.replication_factor}{needed}",

@@ -7,7 +7,7 @@ follow a grown raw topic are added.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -72,15 +72,15 @@ def _charges_config(settings: Settings, replication: int) -> dict[str, str]:
     return {**config, "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication))}
 
 
-def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata]) -> int:
-    """topics: all of the cluster, because asking for one would create it where the broker creates topics by itself."""
+def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata], raw_topics: Sequence[str]) -> int:
+    """How many partitions all raw topics have. topics: all of the cluster, because asking for one would create it where the broker
+    creates topics by itself."""
     if not settings.reads_raw:
         return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
-    topic = settings.input.topic
-    found = topics.get(topic)
-    if found is None or found.error is not None:
-        raise error_of([no_raw_topic(settings)])
-    return len(found.partitions)
+    for topic in raw_topics:
+        if topic not in topics or topics[topic].error is not None:
+            raise error_of([no_raw_topic(settings, topic)])
+    return sum(len(topics[topic].partitions) for topic in raw_topics)
 
 
 def _replicas(settings: Settings, brokers: int) -> int:
@@ -104,28 +104,28 @@ def few_brokers(settings: Settings, brokers: int) -> Finding | None:
     )
 
 
-def _raw_misfits(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
-    """Why no worker would begin on the raw topic; nothing without the right to ask."""
-    topic = settings.input.topic
+def _raw_misfits(settings: Settings, admin: AdminClient, topic: str) -> Iterator[Finding]:
+    """Why no worker would begin on a raw topic; nothing without the right to ask."""
     try:
         found = settings_of(admin, topic)
     except KafkaException:
         return  # the worker asks again
-    for misfit in settings.raw_topic_findings(found):
+    for misfit in settings.raw_topic_findings(topic, found):
         yield replace(misfit, text=f"{topic} has {misfit.text}, and no worker begins on it")
 
 
-def create_topics(settings: Settings, admin: AdminClient) -> list[str]:
-    """Create what is missing; one line per topic for the operator, and warnings. Raises ConfigurationError where the raw topic is
-    missing.
+def create_topics(settings: Settings, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[str]:
+    """Create what is missing; one line per topic for the operator, and warnings. Raises ConfigurationError where a raw topic is
+    missing. raw_topics: by default those that the settings name.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw = _raw_partitions(settings, metadata.topics)
+    raw_topics = settings.input.listed if raw_topics is None else raw_topics
+    raw = _raw_partitions(settings, metadata.topics, raw_topics)
     replication = _replicas(settings, len(metadata.brokers))
     few = few_brokers(settings, len(metadata.brokers))
     found = [] if few is None else [few]
     if settings.reads_raw:
-        found += _raw_misfits(settings, admin)
+        found += [misfit for topic in raw_topics for misfit in _raw_misfits(settings, admin, topic)]
     found += settings.start_findings(int(time.time() * 1000))
     lines = [f"warning: {finding}" for finding in found]
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
@@ -184,14 +184,14 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
         time.sleep(0.05)
 
 
-def check_topics(settings: Settings, admin: AdminClient) -> list[Finding]:
+def check_topics(settings: Settings, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
     """One finding for each of the pipeline's own topics, and for the one with the charges, which all pipelines of a prefix share.
 
     Its subject is the topic. It is a warning where nothing but replicas are missing, for a worker runs with that. Topics are judged
     by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw = _raw_partitions(settings, metadata.topics)
+    raw = _raw_partitions(settings, metadata.topics, settings.input.listed if raw_topics is None else raw_topics)
     shared = charges.topic_name(settings.pipeline.prefix)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in (shared, *wanted) if name in metadata.topics]

@@ -8,7 +8,7 @@ record of any user. Every window is charged to every user, whether or not the us
 import math
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.charged import DAY, RECENT, EpochAccount, PipelineAccount, epochs_of, row_of
 from susurrus.agents.operations.forecast import Rate, first_overdraft, mu_squared_max
-from susurrus.agents.runtime.budget import budget_of, guarantee_of
+from susurrus.agents.runtime.budget import budget_of, charged_once, guarantee_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics.charges import Charge, pays_for_window
@@ -29,7 +29,8 @@ _MOST_POINTS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What a user has spent who was active in every window of every pipeline on the raw topic, and what is left. Instants in ms.
+    """What a user has spent who was active in every window of every pipeline on any of the raw topics, and what is left.
+    Instants in ms.
 
     pipelines: this one first, then the others by name. spent: by all of them. delta: the budget's, or without one the sum over the
     charges; epsilon: of `spent` at this delta, infinite where the selection failures alone exceed it. per_window: what this
@@ -160,14 +161,20 @@ def _thin(series: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
 
 
 def account_of(
-    charges: Sequence[Charge], settings: Settings, now: int, *, guarantee: Guarantee | None = None
+    charges: Iterable[Charge],
+    settings: Settings,
+    now: int,
+    *,
+    guarantee: Guarantee | None = None,
+    raw_topics: Sequence[str] | None = None,
 ) -> Account:
-    """The account of a pipeline's raw topic, from public data only: configuration, calendar, the log of charges, the time.
+    """The account of a pipeline's raw topics, from public data only: configuration, calendar, the log of charges, the time.
 
     charges: in the order of the log; those on other raw topics are left out. now: ms since 1970. guarantee: what this pipeline's
-    next window costs; by default what its newest did.
+    next window costs; by default what its newest did. raw_topics: of the pipeline; by default those that the settings name.
     """
-    charges = [charge for charge in charges if charge.raw_topic == settings.input.topic]
+    raw_topics = settings.input.listed if raw_topics is None else raw_topics
+    charges = charged_once(charges, raw_topics)
     name, budget = settings.pipeline.name, budget_of(settings)
     groups: dict[str, list[Charge]] = {name: []}
     for charge in charges:
@@ -184,7 +191,7 @@ def account_of(
     first_refused = next((charge.window for charge in beyond if charge.pipeline == name), None)
     delta = sum(charge.delta for charge in charges) if budget is None else budget.delta
     known = Account(
-        raw_topic=settings.input.topic,
+        raw_topic=", ".join(raw_topics),
         pipeline=name,
         at=now,
         live=live,
@@ -254,7 +261,7 @@ def without_windows(settings: Settings, reason: str) -> dict[str, Any]:
     """The JSON for a pipeline whose promise is not about windows: no pipelines, and why."""
     return {
         "schema": SCHEMA,
-        "raw_topic": settings.input.topic,
+        "raw_topic": settings.input.called,
         "pipeline": settings.pipeline.name,
         "pipelines": [],
         "reason": reason,

@@ -1,4 +1,6 @@
-"""Reads the log of charges for commands: the charges on a pipeline's raw topic, or a sentence that says why there are none."""
+"""Reads the log of charges for commands: the charges on a pipeline's raw topics, or a sentence that says why there are none."""
+
+from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation
@@ -14,12 +16,12 @@ from susurrus.topics.charges import Charge
 from susurrus.topics.wire.packing import MalformedRecord
 
 
-def read_charges(settings: Settings, clients: Clients) -> list[Charge] | None:
-    """What all pipelines of the prefix charged to the raw topic, in the order of the log; None where there is no such log yet.
+def read_charges(settings: Settings, clients: Clients, raw_topics: Sequence[str]) -> list[Charge] | None:
+    """What all pipelines of the prefix charged to the raw topics, in the order of the log; None where there is no such log yet.
 
     Raises ConfigurationError where it cannot be read.
     """
-    charges = Charges(settings, clients)
+    charges = Charges(settings, clients, lambda: raw_topics)
     try:
         return charges.read(complete=False) if clients.partitions(charges.topic) else None
     except KafkaException as error:

@@ -89,7 +89,7 @@ def explain(pipeline: Pipeline[Any], facts: Facts) -> tuple[Finding, ...]:
 
 
 def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
-    topic = pipeline.settings.input.topic
+    topic = pipeline.settings.input.called
     if facts.origin == "latest" and facts.skipped:
         yield Finding(
             subject="start",
@@ -107,7 +107,7 @@ def _not_begun(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
 
 def _start(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
     skipped = facts.skipped or 0
-    share, topic = facts.share(skipped), pipeline.settings.input.topic
+    share, topic = facts.share(skipped), pipeline.settings.input.called
     if not skipped or not (facts.nothing_published or share >= 0.5):
         return
     since = ", and none has come since" if not (facts.read.number or facts.unread) else ""
@@ -147,7 +147,7 @@ def _nothing_came(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
                 subject="unread",
                 level="warning",
                 waits=True,
-                text=f"{records(facts.unread)} of topic {stage.input_topic} wait to be read; none has been.",
+                text=f"{records(facts.unread)} of topic {pipeline.settings.input.called} wait to be read; none has been.",
                 number=facts.unread,
                 share=facts.share(facts.unread),
                 why="Workers have just started, or they restore their state.",
@@ -161,7 +161,7 @@ def _deleted(pipeline: Pipeline[Any]) -> Finding:
     return Finding(
         subject="deleted",
         level="warning",
-        text=f"Topic {pipeline.stages[0].input_topic} holds no record that is to be read.",
+        text=f"Topic {pipeline.settings.input.called} holds no record that is to be read.",
         number=0,
         share=1.0,
         why="There were records in it, but they are deleted: by the topic's retention, or by hand.",
@@ -181,7 +181,7 @@ def _never_written(pipeline: Pipeline[Any], facts: Facts) -> Finding:
     return Finding(
         subject="no-records",
         level="warning",
-        text=f"No record has come in topic {pipeline.stages[0].input_topic}.",
+        text=f"No record has come in topic {pipeline.settings.input.called}.",
         number=0,
         share=1.0,
         why=since if facts.began and facts.origin == "latest" else "Nothing was ever written to the topic.",

@@ -137,11 +137,13 @@ class WorkerCollector(Collector):
         return {name: {(): value} for name, value in found.items()}
 
     def _spent(self) -> Account | None:
-        """The account of the raw topic, added up once for every change of the charges and once an hour. None without charges."""
+        """The account of the raw topics, added up once for every change of the charges and once an hour. None without charges."""
         charges, now = self._supervisor.charges, int(time.time() * 1000)
         before, hour, account = self._account
         if charges is not before or hour != now // _HOUR:
-            account = account_of(charges, self._settings, now) if charges else None
+            account = (
+                account_of(charges, self._settings, now, raw_topics=self._supervisor.raw_topics) if charges else None
+            )
             self._account = charges, now // _HOUR, account
         return account
 

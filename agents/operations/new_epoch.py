@@ -28,8 +28,8 @@ from susurrus.agents.kafka.requests import deliver, group_of, is_fenced, no_topi
 from susurrus.agents.kafka.topics import partitions_of
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime import crash_points
-from susurrus.agents.runtime.budget import budget_of, charge_of, spend_of
-from susurrus.agents.runtime.initial_offsets import Origin, check_start, raw_offsets
+from susurrus.agents.runtime.budget import budget_of, charge_of, charged_once, spend_of
+from susurrus.agents.runtime.initial_offsets import Origin, check_start, sources_from
 from susurrus.agents.runtime.new_beginning import FirstWindow
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.services import Services
@@ -39,6 +39,7 @@ from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as charge_codec
 from susurrus.topics import ledger as codec
 from susurrus.topics.progress import Progress
+from susurrus.topics.sources import SourceMap
 from susurrus.topics.spec import LEDGER, PROGRESS
 
 log = logging.getLogger(__name__)
@@ -113,9 +114,10 @@ class NewEpoch:
         self._check_topics()
         ledger, settings = self._services.ledger, self._settings
         ledger.refresh()
+        topics = self._topics()
         published = self._published()
         first_window, origin = self._begins.at(now, max(published, default=None))
-        check_start(settings, self._clients, now=now, first_window=first_window)
+        check_start(settings, self._clients, topics, now=now, first_window=first_window)
         records = ledger.records()
         before = records.get("epoch")
         number = before.number if isinstance(before, codec.Epoch) else 0
@@ -124,12 +126,13 @@ class NewEpoch:
         charged = ledger.charges.read(complete=True)
         known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.pipeline.name}
         forgotten = tuple(
-            charge_of(settings, window, said.epoch, guarantee)
+            charge_of(settings, topic, window, said.epoch, guarantee)
             for window, epochs in sorted(published.items())
             for said in epochs.values()
+            for topic in topics
             if (window, said.epoch) not in known
         )
-        charged += forgotten
+        charged = charged_once([*charged, *forgotten], topics)
         again = tuple(
             self._again(window, epochs, charged, guarantee)
             for window, epochs in sorted(published.items())
@@ -171,7 +174,7 @@ class NewEpoch:
 
     def _check_topics(self) -> None:
         settings, clients = self._settings, self._clients
-        between = {stage.input_topic for stage in self._stages if stage.purge}
+        between = {stage.input_topic for stage in self._stages if stage.purge and stage.input_topic is not None}
         wanted = {
             topic: partitions_of(settings, spec, raw=0)
             for spec in settings.topic_specs
@@ -215,7 +218,7 @@ class NewEpoch:
 
     def begin(self, plan: EpochPlan, now: int) -> str:
         """Begin the epoch, and return its id. Raises Refusal where something has changed since the plan was made."""
-        ledger, settings, clients = self._services.ledger, self._settings, self._clients
+        ledger, clients = self._services.ledger, self._clients
         crash_points.reach((_POINTS,), "before-fence")
         try:
             initializer = self._fence(self._tasks())
@@ -229,14 +232,14 @@ class NewEpoch:
                     "run this again",
                 )
             ends = self._ends()
-            epoch = os.urandom(16).hex()
+            epoch, topics = os.urandom(16).hex(), self._topics()
             records: list[codec.LedgerRecord] = [
                 codec.Start(
                     first_window=plan.first_window,
                     origin=str(plan.origin),
-                    topic_id=clients.topic_id(settings.input.topic),
-                    offsets=raw_offsets(clients, settings.input.topic, plan.origin),
+                    topic_ids={topic: clients.topic_id(topic) for topic in topics},
                     internal=ends,
+                    **sources_from(clients, topics, plan.origin),
                 ),
                 ledger.configuration,
                 codec.Epoch(epoch=epoch, number=plan.number, created=int(time.time() * 1000)),
@@ -286,13 +289,27 @@ class NewEpoch:
     def _tasks(self) -> list[str]:
         """Every present and former task: a topic that replaces a lost one may have fewer partitions."""
         clients = self._clients
+        raw = self._topics()
         return [
             f"{stage.name}-{partition}"
             for stage in self._stages
             for partition in range(
-                max(clients.partitions(stage.input_topic), clients.partitions(self._settings.topic(stage.changelog)))
+                max(
+                    sum(clients.partitions(topic) for topic in stage.inputs(raw)),
+                    clients.partitions(self._settings.topic(stage.changelog)),
+                )
             )
         ]
+
+    def _topics(self) -> tuple[str, ...]:
+        """The raw topics of the new epoch: those that the file names, and those that were added to the old one by a command. With a
+        pattern, those of the old one."""
+        listed, known = self._settings.input.listed, self._services.ledger.to_read()
+        if not listed:
+            return known
+        start = self._services.ledger.records().get("start")
+        began = SourceMap(start.sources).topics if isinstance(start, codec.Start) else ()
+        return tuple(dict.fromkeys((*listed, *(topic for topic in known if topic not in began))))
 
     def _fence(self, tasks: list[str]) -> TransactionalProducer | None:
         """Fence these tasks: their producers cannot commit any more. Their open transactions are aborted when this returns.

@@ -6,7 +6,7 @@ counts as missing. Nothing is written except one entry of the transaction coordi
 
 import logging
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -16,6 +16,7 @@ from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
+from susurrus.agents.kafka.raw_topics import matching
 from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced, no_raw_topic
 from susurrus.agents.logs import SILENT
 from susurrus.agents.runtime.lacks import describe_topics
@@ -30,12 +31,12 @@ _CREATE: Final = "run `susurrus topics create --config ...`"
 def topics(pipeline: Pipeline[Any], admin: AdminClient) -> list[Finding] | int:
     """The number of partitions to run, if every topic exists and gives the rights that a worker needs; else what is missing."""
     settings = pipeline.settings
-    raw = settings.input.topic if settings.reads_raw else None
-    found, missing, short = describe_topics(admin, needed_on_topics(settings), seconds=_ANSWER_SECONDS)
+    raw = _raw_topics(settings, admin)
+    found, missing, short = describe_topics(admin, needed_on_topics(settings, raw), seconds=_ANSWER_SECONDS)
     if short:
         return list(_on_topics(settings, short, raw))
-    if raw in missing:
-        return [no_raw_topic(settings)]
+    if absent := [topic for topic in raw if topic in missing]:
+        return [no_raw_topic(settings, absent[0])]
     if missing and _has_begun(settings, admin, missing):
         log.warning("topics that this pipeline had are gone: %s; their tasks say what to do", ", ".join(missing))
     elif missing:
@@ -43,8 +44,16 @@ def topics(pipeline: Pipeline[Any], admin: AdminClient) -> list[Finding] | int:
         text = f'pipeline.name="{settings.pipeline.name}": its topics do not exist yet ({some})'
         return [Finding("topics", "failure", text, _CREATE, waits=True)]
     return sum(
-        len(found[topic].partitions) for topic in (stage.input_topic for stage in pipeline.stages) if topic in found
+        len(found[topic].partitions) for stage in pipeline.stages for topic in stage.inputs(raw) if topic in found
     )
+
+
+def _raw_topics(settings: Settings, admin: AdminClient) -> tuple[str, ...]:
+    """The raw topics that can be seen. A pattern that matches none yet is said by the worker, which needs one to begin."""
+    if not settings.reads_raw:
+        return ()
+    listed = settings.input.listed
+    return listed or matching(settings, admin.list_topics(timeout=_ANSWER_SECONDS).topics)
 
 
 def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:
@@ -103,13 +112,14 @@ def transactions(settings: Settings, application: str) -> list[Finding]:
     return []
 
 
-def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: str | None) -> Iterator[Finding]:
-    if rights := " and ".join(right for name, right in short if name == raw):
-        named = f'input.topic="{raw}" (if there is such a topic)'
-        yield missing_right(settings, rights, named, right_on(settings, "topic", str(raw)))
+def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: Sequence[str]) -> Iterator[Finding]:
+    for topic in raw:
+        if rights := " and ".join(right for name, right in short if name == topic):
+            named = f'input.topic="{topic}" (if there is such a topic)'
+            yield missing_right(settings, rights, named, right_on(settings, "topic", topic))
     own: dict[Right, list[tuple[str, str]]] = {}
     for name, right in short:
-        if name != raw:
+        if name not in raw:
             own.setdefault(right_on(settings, "topic", name), []).append((name, right))
     for gives, lacking in own.items():
         name, right = lacking[0]

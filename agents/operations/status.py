@@ -6,7 +6,7 @@ without a worker is a row too.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -14,7 +14,8 @@ from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, waits
-from susurrus.agents.kafka.clients import Clients, TopicRecord, clients_of
+from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.raw_topics import read_ledger, topics_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.operations.account import Account, account_of
 from susurrus.agents.operations.charge_log import read_charges
@@ -22,7 +23,7 @@ from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import charges, ledger
-from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.sources import SourceMap
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
@@ -153,12 +154,15 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
     settings = pipeline.settings
     clients = clients_of(settings, quiet=True)
     try:
-        ends = _ends(pipeline, clients)
-        records = _ledger(clients, settings.topic("ledger"))
-        charged = read_charges(settings, clients) or []
-        owned, rebalancing, workers = _assigned(pipeline, clients)
-        skipped, newest = _skipped(settings, clients, records), _newest(pipeline, clients, records)
-        deleted = _deleted(pipeline, clients, records)
+        records = read_ledger(settings, clients)
+        raw = topics_of(settings, clients, records) if settings.reads_raw else settings.input.listed
+        places = _places(pipeline, clients, raw, ledger.sources_of(records))
+        ends = _ends(clients, places)
+        charged = read_charges(settings, clients, raw) or []
+        owned, rebalancing, workers = _assigned(clients, places)
+        raw_places = {place: of[1] for place, of in places.items() if of[0] == pipeline.stages[0].name}
+        skipped, newest = _skipped(settings, clients, records, raw_places), _newest(pipeline, clients, records)
+        deleted = _deleted(pipeline, clients, records, raw_places)
     finally:
         clients.close()
     epoch = next((r for r in records if isinstance(r, ledger.Epoch)), None)
@@ -178,14 +182,35 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         workers=workers,
         charged=sum(charge.pipeline == settings.pipeline.name for charge in charged),
         charged_all=sum(map(charges.pays_for_window, charged)),
-        account=None if promise is None else account_of(charged, settings, now, guarantee=promise),
+        account=None if promise is None else account_of(charged, settings, now, guarantee=promise, raw_topics=raw),
         changed=()
         if config is None
         else tuple(ledger.changed_fields(config, settings.published_fields(), settings.digest_of_default)),
     )
 
 
-def _assigned(pipeline: Pipeline[Any], clients: Clients) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
+def _places(
+    pipeline: Pipeline[Any], clients: Clients, raw: Sequence[str], sources: SourceMap | None
+) -> dict[TopicPartition, tuple[str, int]]:
+    """The partitions of all inputs, and the (stage, number) of their tasks: a raw partition that is no source yet has none, unless
+    no epoch has begun. raw: the raw topics."""
+    found: dict[TopicPartition, tuple[str, int]] = {}
+    for stage in pipeline.stages:
+        expected = SourceMap()
+        for topic in stage.inputs(raw):
+            number = clients.partitions_to_read(topic)
+            expected = expected.grown(topic, number)
+            for place in (TopicPartition(topic, partition) for partition in range(number)):
+                known = expected if stage.input_topic is not None or sources is None else sources
+                task = known.number(topic, place.partition)
+                if task is not None:
+                    found[place] = stage.name, task
+    return found
+
+
+def _assigned(
+    clients: Clients, places: Mapping[TopicPartition, tuple[str, int]]
+) -> tuple[Set[tuple[str, int]] | None, bool, int | None]:
     """(stage, partition) of everything the group's members have, whether the group is rebalancing just now, and how many they
     are."""
     if clients.embedded:
@@ -195,51 +220,54 @@ def _assigned(pipeline: Pipeline[Any], clients: Clients) -> tuple[Set[tuple[str,
         return set(), False, 0
     if found.state in (ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING):
         return None, True, len(found.members)
-    stages = {stage.input_topic: stage.name for stage in pipeline.stages}
     parts = [part for member in found.members for part in member.assignment.topic_partitions]
-    return {(stages[part.topic], part.partition) for part in parts if part.topic in stages}, False, len(found.members)
+    owned = {places[place] for part in parts if (place := TopicPartition(part.topic, part.partition)) in places}
+    return owned, False, len(found.members)
 
 
-def _ends(pipeline: Pipeline[Any], clients: Clients) -> dict[tuple[str, int], int]:
+def _ends(clients: Clients, places: Mapping[TopicPartition, tuple[str, int]]) -> dict[tuple[str, int], int]:
     """Ends of all inputs, read_uncommitted: records of an open transaction count as lag, too."""
-    places = [
-        (stage.name, TopicPartition(stage.input_topic, partition))
-        for stage in pipeline.stages
-        for partition in range(clients.partitions_to_read(stage.input_topic))
-    ]
-    ends = clients.ends([place for _, place in places])
-    return {(stage, place.partition): ends[place] for stage, place in places}
+    ends = clients.ends(list(places))
+    return {of: ends[place] for place, of in places.items()}
 
 
 def _start(records: Iterable[ledger.LedgerRecord]) -> ledger.Start | None:
     return next((record for record in records if isinstance(record, ledger.Start)), None)
 
 
-def _skipped(settings: Settings, clients: Clients, records: Iterable[ledger.LedgerRecord]) -> int | None:
-    """Offsets of the raw topic before the start: records, and the few that transactions take. Without a start, before the place
-    where a new pipeline would begin now."""
+def _skipped(
+    settings: Settings,
+    clients: Clients,
+    records: Iterable[ledger.LedgerRecord],
+    raw: Mapping[TopicPartition, int],
+) -> int | None:
+    """Offsets of the raw topics before the start: records, and the few that transactions take. Without a start, before the place
+    where a new pipeline would begin now. raw: the number of each source."""
     if not settings.reads_raw:
         return None
     start = _start(records)
     if start is None and settings.start.from_ != "latest":
         return 0
-    topic = settings.input.topic
-    places = [TopicPartition(topic, partition) for partition in range(clients.partitions(topic))]
+    places = list(raw)
     lows, ends = clients.starts(places), clients.ends(places)
-    begins = {p: ends[p] if start is None else start.offsets.get(p.partition, 0) for p in places}
+    begins = {p: ends[p] if start is None else start.offsets.get(raw[p], 0) for p in places}
     return sum(max(0, min(ends[p], begins[p]) - lows[p]) for p in places)
 
 
-def _deleted(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.LedgerRecord]) -> int:
-    """Offsets before the start of the first input's log: records, and the few that transactions take. What was there before an
-    epoch that begins with the latest record is not its concern."""
-    topic, start = pipeline.stages[0].input_topic, _start(records)
+def _deleted(
+    pipeline: Pipeline[Any],
+    clients: Clients,
+    records: Iterable[ledger.LedgerRecord],
+    raw: Mapping[TopicPartition, int],
+) -> int:
+    """Offsets before the start of the first input's logs: records, and the few that transactions take. What was there before an
+    epoch that begins with the latest record is not its concern. raw: the number of each source."""
+    start = _start(records)
     origin = str(pipeline.settings.start.from_) if start is None else start.origin
-    places = [TopicPartition(topic, partition) for partition in range(clients.partitions(topic))]
-    lows = clients.starts(places)
+    lows = clients.starts(list(raw))
     if origin != "latest":
         return sum(lows.values())
-    return 0 if start is None else sum(max(0, lows[p] - start.offsets.get(p.partition, 0)) for p in places)
+    return 0 if start is None else sum(max(0, lows[p] - start.offsets.get(number, 0)) for p, number in raw.items())
 
 
 def _newest(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.LedgerRecord]) -> NewestRelease | None:
@@ -249,21 +277,3 @@ def _newest(pipeline: Pipeline[Any], clients: Clients, records: Iterable[ledger.
         return None if epoch is None else pipeline.newest_release(clients, epoch)
     except (KafkaException, Refusal):
         return None
-
-
-def _ledger(clients: Clients, topic: str) -> list[ledger.LedgerRecord]:
-    records: dict[bytes, ledger.LedgerRecord] = {}
-    for key, value, _ in _read(clients, topic):
-        try:
-            record = ledger.decode(key, value)
-        except MalformedRecord:
-            continue  # a newer version's record: the others still count
-        records.pop(key, None)
-        if record is not None:
-            records[key] = record
-    return list(records.values())
-
-
-def _read(clients: Clients, topic: str) -> list[TopicRecord]:
-    """The present records of a compacted topic; empty if there is no such topic."""
-    return clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []

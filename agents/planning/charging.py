@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.kafka.requests import deliver, no_topic
 from susurrus.agents.runtime.budget import Charges, budget_of, guarantee_of, spend_of
 from susurrus.mechanisms.calendar import WindowStart
@@ -22,12 +23,13 @@ _SECONDS = 30.0
 
 
 class ChargingAccount:
-    """The log of charges on one pipeline's raw topic, for a command. Raises what `Clients.read` raises."""
+    """The log of charges on one pipeline's raw topics, for a command. Raises what `Clients.read` raises."""
 
     def __init__(self, settings: Settings, clients: Clients, command: str) -> None:
         self._settings, self._clients = settings, clients
         self._name = codec.name_of_command(settings.pipeline.name, command)
-        self._charges = Charges(settings, clients)
+        self._topics = raw_topics(settings, clients)
+        self._charges = Charges(settings, clients, lambda: self._topics)
 
     def spent(self) -> Spend:
         """What all pipelines and commands on the raw topic have spent. Raises RetryableRefusal where the log does not exist."""
@@ -51,17 +53,18 @@ class ChargingAccount:
         """
         run = os.urandom(16).hex()
         self.check(guarantee)
-        charge = codec.Charge(
-            raw_topic=self._settings.input.topic,
-            window=window,
-            pipeline=self._name,
-            epoch=run,
-            epsilon=guarantee.epsilon,
-            delta=guarantee.delta,
-            mu=guarantee.mu,
-            delta_selection=guarantee.delta_selection,
-        )
-        self._write(*codec.encode(charge))
+        for topic in self._topics:
+            charge = codec.Charge(
+                raw_topic=topic,
+                window=window,
+                pipeline=self._name,
+                epoch=run,
+                epsilon=guarantee.epsilon,
+                delta=guarantee.delta,
+                mu=guarantee.mu,
+                delta_selection=guarantee.delta_selection,
+            )
+            self._write(*codec.encode(charge))
         log = self._charges.read(complete=True)
         place = next((n for n, found in enumerate(log) if (found.pipeline, found.epoch) == (self._name, run)), None)
         if place is None:

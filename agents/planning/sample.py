@@ -6,8 +6,9 @@ It is decoded as the stage route decodes (agents/histogram/route.py): the same f
 sample is raw data: what is computed from it is as secret, unless a mechanism of its own protects it (tune.py).
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.messages import record_of
+from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.planning import files
 from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamp_type
 from susurrus.mechanisms.arrays import Int32s, Int64s
@@ -123,12 +125,12 @@ def read_topic(
     if records < 1:
         raise ConfigurationError(f"records={records}: read at least one")
     choose = oldest if from_start else newest
-    return read_slice(settings, lambda clients, topic: choose(clients, topic, records), wide, clients, progress)
+    return read_slice(settings, lambda clients, topics: choose(clients, topics, records), wide, clients, progress)
 
 
 def read_slice(
     settings: HistogramSettings,
-    choose: Callable[[Clients, str], Slice],
+    choose: Callable[[Clients, Sequence[str]], Slice],
     wide: bool = False,
     clients: Clients | None = None,
     progress: Progress = lambda done, total: None,
@@ -136,21 +138,29 @@ def read_slice(
     stamped: tuple[int, int] | None = None,
     called: str | None = None,
 ) -> Sample:
-    """The records of the raw topic between two offsets of each partition, which ``choose`` says. Raises as `read_topic`.
+    """The records of the raw topics between two offsets of each partition, which ``choose`` says. Raises as `read_topic`.
 
     stamped: of these, only records with a stamp of Kafka in [start, end), in ms. called: what errors call it.
     """
     own = clients is None
     clients = clients_of(settings, quiet=True) if clients is None else clients
-    topic = settings.input.topic
     try:
-        chosen = choose(clients, topic)
+        topics = raw_topics(settings, clients)
+        chosen = choose(clients, topics)
         decoder = RawDecoder(_schema(settings, wide))
         computation = Computation(decoder.scalars, settings.input.where)
-        reader = reader_of(settings.input, computation.paths, topic=topic, partition=None, asked=computation.asked)
         found = _Gathering(settings)
-        try:
-            for records in records_of(clients, topic, chosen, _BATCH):
+        with contextlib.ExitStack() as opened:
+            readers = {
+                topic: reader_of(
+                    settings.input.of(topic), computation.paths, topic=topic, partition=None, asked=computation.asked
+                )
+                for topic in topics
+            }
+            for reader in readers.values():
+                opened.callback(reader.close)
+            for topic, records in _by_topic(records_of(clients, chosen, _BATCH)):
+                reader = readers[topic]
                 if stamped is not None:
                     records = [record for record in records if stamped[0] <= record.timestamp()[1] < stamped[1]]
                 chunks = list(reader.read([record_of(record) for record in records], lambda row: True))
@@ -162,12 +172,19 @@ def read_slice(
                     stamps, otherwise = stamps[columns.record], otherwise[columns.record]
                 found.add(columns, stamps, otherwise)
                 progress(min(found.read, chosen.records), chosen.records)
-        finally:
-            reader.close()
     finally:
         if own:
             clients.close()
-    return found.sample(called or f"topic={topic}")
+    return found.sample(called or f"topic={settings.input.called}")
+
+
+def _by_topic(batches: Iterable[list[Any]]) -> Iterator[tuple[str, list[Any]]]:
+    """The records of each batch, by their topic."""
+    for batch in batches:
+        found: dict[str, list[Any]] = {}
+        for record in batch:
+            found.setdefault(record.topic(), []).append(record)
+        yield from found.items()
 
 
 def _schema(settings: HistogramSettings, wide: bool) -> RawSchema:

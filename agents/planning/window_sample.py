@@ -3,6 +3,8 @@
 So one user's records decide nothing about whether other users' are in the sample, as docs/guarantees/quantile.md needs.
 """
 
+from collections.abc import Sequence
+
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.planning.raw_topic import Slice, stamped, trusted
@@ -82,18 +84,18 @@ def read_window(
     clock, end = settings.clock, start + settings.window.length
     until = end + settings.window.allowed_lateness
 
-    def choose(clients: Clients, topic: str) -> Slice:
+    def choose(clients: Clients, topics: Sequence[str]) -> Slice:
         # Where producers choose the stamps, a single one must not end the sample for all others.
         beyond = (1 << 45) if clock.chosen.forgeable else until + clock.grace
-        chosen = trusted(clients, topic, stamped(clients, topic, start, beyond), clock.chosen)
+        chosen = trusted(clients, stamped(clients, topics, start, beyond), clock.chosen)
         if chosen.records > MOST_RECORDS:
             raise ConfigurationError(
-                f"--window {format_time(start)}: up to {chosen.records:,} records of topic={topic} would be read, and at most "
-                f"{MOST_RECORDS:,} are; give a file with all records of some of the users instead (--sample)"
+                f"--window {format_time(start)}: up to {chosen.records:,} records of {settings.input.called} would be read, and at "
+                f"most {MOST_RECORDS:,} are; give a file with all records of some of the users instead (--sample)"
             )
         return chosen
 
-    called = f"topic={settings.input.topic}, window {format_time(start)}"
+    called = f"topic={settings.input.called}, window {format_time(start)}"
     found = read_slice(settings, choose, wide, clients, progress, stamped=(start, until), called=called)
     if not len(sample := found.between(start, end)):
         raise SusurrusError(f"{called}: has no good record; name another with --window")

@@ -1,10 +1,10 @@
-"""The agents of Susurrus: one Faust agent for each topic that a stage reads.
+"""The agents of Susurrus: one Faust agent for each stage.
 
-An agent is a coroutine that consumes one topic, on the partitions that the consumer group has given to this worker:
+An agent is a coroutine that consumes what a stage reads, on the partitions that the consumer group has given to this worker:
 
 | kind of pipeline | agent | consumes |
 |---|---|---|
-| `histogram` | `route` | the raw topic |
+| `histogram` | `route` | the raw topics |
 | `histogram` | `bound` | `by-user` |
 | `histogram` | `release` | `bounded` |
 | `stream` | `stream` | the raw topic |
@@ -36,11 +36,13 @@ class Agent:
     """What Faust needs of one agent. ``consume`` runs as long as the worker does; Faust calls it with the topic's stream."""
 
     name: str
-    topic: str
+    topics: tuple[str, ...]
     consume: Callable[[Any], Awaitable[None]]
 
 
-def agents_of(stages: Sequence[StageSpec], offer: Callable[[InputPartition, Batch], None]) -> Iterator[Agent]:
+def agents_of(
+    stages: Sequence[StageSpec], raw_topics: Sequence[str], offer: Callable[[InputPartition, Batch], None]
+) -> Iterator[Agent]:
     """Yield one agent for each stage. ``offer`` hands a batch to the task of its partition, and never blocks."""
 
     async def hand_over(stream: Any) -> None:
@@ -48,4 +50,4 @@ def agents_of(stages: Sequence[StageSpec], offer: Callable[[InputPartition, Batc
             offer(InputPartition(event.message.topic, event.message.partition), event.value)
 
     for stage in stages:
-        yield Agent(stage.name, stage.input_topic, hand_over)
+        yield Agent(stage.name, stage.inputs(raw_topics), hand_over)

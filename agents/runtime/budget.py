@@ -1,10 +1,10 @@
-"""What pipelines have paid for the windows of a raw topic, and whether the configured total allows one more.
+"""What pipelines have paid for the windows of raw topics, and whether the configured total allows one more.
 
 Every pipeline with the same prefix writes its charges to one compacted topic. The first record with a key counts.
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
@@ -14,10 +14,10 @@ from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics import charges as codec
 
 
-def charge_of(settings: Settings, window: int, epoch: str, guarantee: Guarantee) -> codec.Charge:
-    """What a pipeline pays for a window (start in ms) in an epoch."""
+def charge_of(settings: Settings, raw_topic: str, window: int, epoch: str, guarantee: Guarantee) -> codec.Charge:
+    """What a pipeline pays for a window (start in ms) in an epoch, as one of its raw topics has it."""
     return codec.Charge(
-        raw_topic=settings.input.topic,
+        raw_topic=raw_topic,
         window=window,
         pipeline=settings.pipeline.name,
         epoch=epoch,
@@ -26,6 +26,16 @@ def charge_of(settings: Settings, window: int, epoch: str, guarantee: Guarantee)
         mu=guarantee.mu,
         delta_selection=guarantee.delta_selection,
     )
+
+
+def charged_once(charges: Iterable[codec.Charge], raw_topics: Collection[str]) -> list[codec.Charge]:
+    """The charges on any of these topics, in their order. A window that was charged on several of them is there once, where it
+    comes first: a user who is in all of the topics pays for it once."""
+    found: dict[tuple[str, str, int], codec.Charge] = {}
+    for charge in charges:
+        if charge.raw_topic in raw_topics:
+            found.setdefault((charge.pipeline, charge.epoch, charge.window), charge)
+    return list(found.values())
 
 
 def spend_of(charges: Iterable[codec.Charge]) -> Spend:
@@ -43,12 +53,21 @@ def budget_of(settings: Settings) -> Budget | None:
 
 
 class Charges:
-    """Thread-safe view of the charges on one pipeline's raw topic, its own and those of others."""
+    """Thread-safe view of the charges on one pipeline's raw topics, its own and those of others.
 
-    def __init__(self, settings: Settings, clients: Clients) -> None:
+    A pipeline is charged on each of its topics, so that a user of any of them is covered. What it allows itself is counted for a
+    user who is in all of them: all that is charged on any of them, each window of each pipeline once.
+
+    raw_topics: asks which they are, since topics may be added; by default those that the settings name.
+    """
+
+    def __init__(
+        self, settings: Settings, clients: Clients, raw_topics: Callable[[], Collection[str]] | None = None
+    ) -> None:
         self.topic = codec.topic_name(settings.pipeline.prefix)
         self._settings = settings
         self._clients = clients
+        self._raw_topics = raw_topics or (lambda: settings.input.listed)
         self._lock = threading.Lock()
         self._next = 0
         self._charges: dict[bytes, codec.Charge] = {}
@@ -56,27 +75,34 @@ class Charges:
         """What `read` has last returned; any thread may look at it."""
 
     def read(self, *, complete: bool) -> list[codec.Charge]:
-        """All charges on the raw topic, in the order of the log. complete: see `Clients.read`."""
+        """All charges on the raw topics, in the order of the log (`charged_once`). complete: see `Clients.read`."""
+        topics = self._raw_topics()
         with self._lock:
             for key, value, offset in self._clients.read(self.topic, self._next, group="ledger", complete=complete):
                 if value is not None:
                     self._charges.setdefault(key, codec.decode(value))
                 self._next = offset + 1
-            ours = [charge for charge in self._charges.values() if charge.raw_topic == self._settings.input.topic]
+            ours = charged_once(self._charges.values(), topics)
             self.known = tuple(ours)
             return ours
 
-    def output(self, window: int, epoch: str, guarantee: Guarantee) -> Output:
-        """The record that charges a window (start in ms), as part of a commit."""
-        key, value = codec.encode(charge_of(self._settings, window, epoch, guarantee))
-        return Output(self.topic, 0, [{"key": key, "value": value}])
+    def output(self, window: int, epoch: str, guarantee: Guarantee, raw_topics: Iterable[str] | None = None) -> Output:
+        """The records that charge a window (start in ms), as part of a commit: one for each raw topic."""
+        messages = []
+        for topic in self._raw_topics() if raw_topics is None else raw_topics:
+            key, value = codec.encode(charge_of(self._settings, topic, window, epoch, guarantee))
+            messages.append({"key": key, "value": value})
+        return Output(self.topic, 0, messages)
 
     def include(self, window: int, epoch: str) -> bool:
-        """Whether this pipeline's charge for a window (start in ms) is in the log.
+        """Whether this pipeline's charges for a window (start in ms) are in the log, one on each of its raw topics.
 
-        Raises BudgetExhausted where it is, but the charges up to it exceed the configured total for the raw topic.
+        Raises BudgetExhausted where they are, but the charges up to the first exceed the configured total.
         """
-        charges = self.read(complete=False)
+        charges, topics = self.read(complete=False), self._raw_topics()
+        with self._lock:
+            if not all(self._has(topic, window, epoch) for topic in topics):
+                return False
         place = (self._settings.pipeline.name, epoch, window)
         ours = next((n for n, c in enumerate(charges) if (c.pipeline, c.epoch, c.window) == place), None)
         if ours is None:
@@ -85,6 +111,9 @@ class Charges:
             # Charges count whether or not their pipeline was allowed to go on: that errs on the safe side.
             total.charge(spend_of(charges[:ours]), guarantee_of(charges[ours]))
         return True
+
+    def _has(self, raw_topic: str, window: int, epoch: str) -> bool:
+        return codec.key(raw_topic, window, self._settings.pipeline.name, epoch) in self._charges
 
 
 def guarantee_of(charge: codec.Charge) -> Guarantee:

@@ -36,7 +36,7 @@ class Committing:
             self._changelog,
             stage_name=context.spec.name,
             partition=context.partition,
-            input_topic=context.spec.input_topic,
+            place=context.place,
             mark_alive=life.mark_alive,
         )
         self._store: Store | None = None

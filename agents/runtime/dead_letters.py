@@ -14,12 +14,23 @@ from susurrus.topics.records.reason import Reason
 
 
 class DeadLetters:
-    """The dead letters of one partition of a raw topic. keep: with key and value, where they fit into a record."""
+    """The dead letters of one task. partition: of the topic of dead letters. topic, raw_partition: where the records are; by
+    default the partition has the same number. keep: with key and value, where they fit into a record."""
 
-    def __init__(self, services: Services, partition: int, *, stage: str, topic: str, keep: bool) -> None:
+    def __init__(
+        self,
+        services: Services,
+        partition: int,
+        *,
+        stage: str,
+        topic: str,
+        keep: bool,
+        raw_partition: int | None = None,
+    ) -> None:
         self._target = services.topic("dead-letter")
         self._limit = services.max_record_bytes
         self._partition, self._stage, self._topic, self._keep = partition, stage, topic, keep
+        self._raw_partition = partition if raw_partition is None else raw_partition
         self._messages: list[dict[str, Any]] = []
         self._headers: list[Headers] = []
         self._reasons: Counter[str] = Counter()
@@ -49,7 +60,7 @@ class DeadLetters:
             letter = DeadLetter(
                 why,
                 self._topic,
-                self._partition,
+                self._raw_partition,
                 record.offset,
                 stage=self._stage,
                 item=None if item_of is None or item_of[row] < 0 else int(item_of[row]),

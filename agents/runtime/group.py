@@ -30,16 +30,16 @@ _SEEK_SECONDS = 30.0
 class Group:
     """The partitions of one worker and their tasks.
 
-    app: Faust's application, for the generation and the consumer. stages: by input topic. make_task: a task for a partition, which
-    nobody has started; it calls its second argument with an offset when the consumer must continue there. stopping: set once the
-    tasks have ended.
+    app: Faust's application, for the generation and the consumer. stages: by input topic; topics may be added. make_task: a task
+    for a partition, which nobody has started; it calls its second argument with an offset when the consumer must continue there.
+    It makes none for a raw partition that is no source yet. stopping: set once the tasks have ended.
     """
 
     def __init__(
         self,
         app: Any,
         stages: Mapping[str, StageSpec],
-        make_task: Callable[[InputPartition, Callable[[int], None]], PartitionTask],
+        make_task: Callable[[InputPartition, Callable[[int], None]], PartitionTask | None],
         stopping: threading.Event,
     ) -> None:
         self._app = app
@@ -49,6 +49,8 @@ class Group:
         self._lock = threading.Lock()
         self._tasks: dict[InputPartition, PartitionTask] = {}
         self._assigned: set[InputPartition] = set()
+        self._waiting: set[InputPartition] = set()
+        """Partitions that have no task, because they are no sources yet."""
         self.generation = -1
         """The group's generation of the last assignment; -1 before the first."""
         self.closing = False
@@ -60,6 +62,11 @@ class Group:
     def tasks(self) -> Mapping[InputPartition, PartitionTask]:
         """The tasks at this moment, as a copy."""
         return dict(self._tasks)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a partition waits until it is a source."""
+        return bool(self._waiting)
 
     # ---- called by the transport and the agents ----------------------------------------------------------------------
 
@@ -98,7 +105,7 @@ class Group:
         generation = self._app.consumer_generation_id
         ours = {place for place in places if place.topic in self._stages}
         with self._lock:
-            self.generation, self._assigned = generation, ours
+            self.generation, self._assigned, self._waiting = generation, ours, set()
             gone = [self._tasks.pop(place) for place in list(self._tasks) if place not in ours]
             for task in gone:
                 task.stop()
@@ -108,7 +115,7 @@ class Group:
                     kept.assigned(generation)
                 elif kept is None or kept.state != "refused":
                     self._start(place)
-        names = ", ".join(f"{self._stages[place.topic].name}-{place.partition}" for place in sorted(ours)) or "none"
+            names = ", ".join(map(self._name, sorted(ours))) or "none"
         log.info("generation %d of the group: %d given up, now %s", generation, len(gone), names)
 
     def start_again(self, place: InputPartition, ended: PartitionTask) -> None:
@@ -119,6 +126,13 @@ class Group:
             if self._app.consumer_generation_id == self.generation:
                 log.info("%s-%d is still assigned to this worker; starting it again", place.topic, place.partition)
                 self._start(place)
+
+    def start_waiting(self) -> None:
+        """Start the tasks of partitions that have become sources, and are still assigned to this worker."""
+        with self._lock:
+            if not self.closing and self._app.consumer_generation_id == self.generation:
+                for place in sorted(self._waiting & self._assigned):
+                    self._start(place)
 
     def close(self) -> list[PartitionTask]:
         """Start no task any more, and ask all tasks to end after the commit they are in. Returns them."""
@@ -132,11 +146,21 @@ class Group:
     def _start(self, place: InputPartition) -> None:
         """Whoever calls it holds the lock."""
         task = self._make_task(place, lambda offset: self._rewind(place, offset))
+        if task is None:
+            self._waiting.add(place)
+            self._tasks.pop(place, None)
+            return
+        self._waiting.discard(place)
         task.assigned(self.generation)
         if (before := self._tasks.get(place)) is not None:
             task.recovery.take_after(before.recovery)
         self._tasks[place] = task
         task.start()
+
+    def _name(self, place: InputPartition) -> str:
+        """What a log line calls a partition."""
+        name = f"{self._stages[place.topic].name}-{place.partition}" if place.topic in self._stages else str(place)
+        return f"{place.topic}-{place.partition}, which is no source yet" if place in self._waiting else name
 
     def _rewind(self, place: InputPartition, offset: int) -> None:
         """Called by a task's thread: let the consumer continue at an offset, if the partition is still assigned."""

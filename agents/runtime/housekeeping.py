@@ -1,4 +1,5 @@
-"""What a worker does now and then: it starts fenced tasks again, writes its status to the ledger, and purges what was read.
+"""What a worker does now and then: it starts fenced tasks and those of new sources, writes its status to the ledger, and purges
+what was read.
 
 It has a thread of its own, because all of it may wait for a broker. What fails is put off. It holds no lock while it waits; a task
 is started again under the group's lock (group.py).
@@ -7,6 +8,7 @@ is started again under the group's lock (group.py).
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 import msgspec
 from confluent_kafka import KafkaException, TopicPartition
@@ -31,17 +33,26 @@ class Housekeeping:
 
     worker: its name in the status records. purged: the input topics that are ours and may be deleted below the committed position.
     patience: seconds after which a fenced task is started again. A task is fenced when another worker has taken its partition over,
-    and two heartbeats later this worker knows whether the group still assigns the partition to it.
+    and two heartbeats later this worker knows whether the group still assigns the partition to it. look_for_sources: starts the
+    tasks of raw partitions that have become sources.
     """
 
     def __init__(
-        self, group: Group, services: Services, *, worker: str, purged: frozenset[str], patience: float
+        self,
+        group: Group,
+        services: Services,
+        *,
+        worker: str,
+        purged: frozenset[str],
+        patience: float,
+        look_for_sources: Callable[[], None] = lambda: None,
     ) -> None:
         self._group = group
         self._services = services
         self._worker = worker
         self._purged = purged
         self._patience = patience
+        self._look_for_sources = look_for_sources
         self._reported: dict[InputPartition, Status] = {}
         self._ended_at: dict[InputPartition, float] = {}
 
@@ -52,6 +63,7 @@ class Housekeeping:
             try:
                 self._services.clients.serve()
                 self.restart()
+                self._look_for_sources()
                 if time.monotonic() >= status_at:
                     status_at = time.monotonic() + _STATUS_SECONDS
                     self.report()
@@ -79,7 +91,7 @@ class Housekeeping:
             facts, stall = task.report(), task.stall()
             status = Status(
                 stage=task.stage_name,
-                partition=place.partition,
+                partition=task.partition,
                 state=task.state,
                 worker=self._worker,
                 position=facts["position"],
@@ -108,7 +120,7 @@ class Housekeeping:
             if place.topic in self._purged and committing.position > 0:
                 targets.append(TopicPartition(place.topic, place.partition, committing.position))
             if committing.purge_before > 0:
-                targets.append(TopicPartition(task.context.changelog_topic, place.partition, committing.purge_before))
+                targets.append(TopicPartition(task.context.changelog_topic, task.partition, committing.purge_before))
         targets += [TopicPartition(*place) for place in self._services.superseded()]
         if targets:
             asked = self._services.clients.admin().delete_records(targets, request_timeout=_DELETE_SECONDS)

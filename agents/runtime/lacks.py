@@ -99,14 +99,14 @@ def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
     """First the topics that do not exist, then the right that is missing on most."""
     settings = services.settings
     # A task runs on without Delete.
-    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in needed_on_topics(settings).items()}
+    raw = services.ledger.raw_topics if settings.reads_raw else ()
+    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in needed_on_topics(settings, raw).items()}
     _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
     lacking: dict[str, list[str]] = {}
     for topic, right in short:
         lacking.setdefault(right, []).append(topic)
-    raw = settings.input.topic if settings.reads_raw else None
-    if raw in missing:
-        found = no_raw_topic(settings)
+    if gone := next((topic for topic in raw if topic in missing), None):
+        found = no_raw_topic(settings, gone)
         yield RetryableRefusal(found.text, found.action)
     elif missing:
         yield no_topic(*missing)

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.raw_topics import asked_for, first_topics, topics_of
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
@@ -27,6 +28,7 @@ from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowS
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import ledger as codec
+from susurrus.topics.sources import SourceMap
 from susurrus.topics.wire.packing import MalformedRecord
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class Ledger:
         """The evidence outside the ledger that something was published; empty if there is none."""
         self._joined = ""
         self.topic = settings.topic("ledger")
-        self.charges = Charges(settings, clients)
+        self.charges = Charges(settings, clients, lambda: self.raw_topics)
         self._lock = threading.RLock()
         self._reading = threading.Lock()
         self._records: dict[str, codec.LedgerRecord] = {}
@@ -157,12 +159,55 @@ class Ledger:
         """Number of the pipeline's first window."""
         return self._calendar.window_at(self.start.first_window)
 
-    def joined(self, partition: int) -> codec.SourcesRecord | None:
+    @property
+    def sources(self) -> SourceMap | None:
+        """The sources as far as they are known here; None where no epoch has begun."""
+        return codec.sources_of(self.records().values())
+
+    @property
+    def raw_topics(self) -> tuple[str, ...]:
+        """The topics of the sources; before an epoch has begun, those that the settings name."""
+        sources = self.sources
+        return self._settings.input.listed if sources is None else sources.topics
+
+    @property
+    def asked_for(self) -> tuple[str, ...]:
+        """The raw topics that an operator has added and that are no sources yet."""
+        self.refresh()
+        return asked_for(self.records().values())
+
+    def to_read(self) -> tuple[str, ...]:
+        """The raw topics that a worker must read, those among them that are no sources yet. Raises as `first_topics`."""
+        return topics_of(self._settings, self._clients, self.records().values())
+
+    def number(self, topic: str, partition: int) -> int | None:
+        """The number of a raw partition as a source; None while it has none. A topic that is the only one begins with its own
+        numbers, so they need not be waited for."""
+        sources = self.sources
+        if sources is None:
+            return partition if self._settings.input.listed == (topic,) else None
+        return sources.number(topic, partition)
+
+    def place(self, source: int) -> tuple[str, int]:
+        """(raw topic, partition) of a source. Raises Refusal where the ledger does not name it."""
+        place = None if (sources := self.sources) is None else sources.place(source)
+        if place is None:
+            raise Refusal(
+                f"topic={self.topic} does not name source={source}",
+                f"restore the ledger topic as it was at the last commit, or {self.way_out}",
+            )
+        return place
+
+    def topic_id(self, raw_topic: str) -> str:
+        """The id that a raw topic had when it became one; empty for one that is none."""
+        return codec.raw_topic_ids(self.records().values()).get(raw_topic, "")
+
+    def joined(self, source: int) -> codec.SourcesRecord | None:
         """The announcement that made a raw partition a source: the first that includes it, or None."""
         self.refresh()
         with self._lock:
             announced = [record for record in self._records.values() if isinstance(record, codec.SourcesRecord)]
-        return min((a for a in announced if a.number > partition), key=lambda a: a.number, default=None)
+        return min((a for a in announced if a.number > source), key=lambda a: a.number, default=None)
 
     def digests(self, partition: int) -> dict[tuple[WindowStart, Trigger], str]:
         """What this release partition has published: (window start in ms, trigger) -> link of the digest chain."""
@@ -198,7 +243,7 @@ class Ledger:
         try:
             self.refresh()
             if self._get("epoch") is None:
-                check_start(self._settings, self._clients)
+                check_start(self._settings, self._clients, first_topics(self._settings, self._clients))
         except KafkaException as error:
             log.info("the ledger cannot be read yet (%s)", error.args[0].name())
             return
@@ -252,11 +297,28 @@ class Ledger:
             raise Refusal(
                 f"configuration changed under the same epoch (fields: {', '.join(changed) or 'unknown'})", CHANGE_BACK
             )
+        self._check_raw_topics()
         if config.fields.get(codec.FINGERPRINT) != self._fingerprint:
             # Other noise over the same data is a second release of it, and bound would not recognize a user's keys.
             raise Refusal(
                 "the secret differs from the one that the epoch began with",
                 f"give every worker the old secret back (privacy.secret_file or SUSURRUS_SECRET), or {_START_OVER}",
+            )
+
+    def _check_raw_topics(self) -> None:
+        """The list of topics may grow within an epoch, by `susurrus topics add-input`, and not otherwise."""
+        listed, began = self._settings.input.listed, SourceMap(self.start.sources).topics
+        if not listed:
+            return  # a pattern is part of the digest
+        if foreign := [topic for topic in listed if topic not in (*self.raw_topics, *self.asked_for)]:
+            raise Refusal(
+                f"input.topics: topic={foreign[0]} is none of those that this pipeline reads",
+                "add it with `susurrus topics add-input`, or leave it out",
+            )
+        if left := [topic for topic in began if topic not in listed]:
+            raise Refusal(
+                f"input.topics: topic={left[0]} is missing, and this pipeline has read it since the epoch began",
+                CHANGE_BACK,
             )
 
     def _initialize(self, producer: TransactionalProducer) -> None:
@@ -301,8 +363,15 @@ class Ledger:
         return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
 
     def charge_output(self, window: int, guarantee: Guarantee) -> Output:
-        """The record that charges a window (start in ms) in the epoch in force."""
+        """The records that charge a window (start in ms) in the epoch in force, on every raw topic that has been announced."""
+        # An announcement that an open transaction hides was committed before the window could be charged, so it is waited for.
+        self.refresh(complete=True)
         return self.charges.output(window, self.epoch, guarantee)
+
+    def charge_for(self, topics: Iterable[str], windows: Iterable[int], guarantee: Guarantee) -> list[Output]:
+        """The records that charge windows (starts in ms) that may have been charged before these raw topics were announced."""
+        topics = list(topics)
+        return [self.charges.output(window, self.epoch, guarantee, topics) for window in windows if topics]
 
     def is_charged(self, window: int) -> bool:
         """Whether a window (start in ms) is charged in the epoch in force. Raises BudgetExhausted as `Charges.include` does."""

@@ -53,14 +53,19 @@ S = TypeVar("S", bound=Settings, default=Settings)
 
 @dataclass(frozen=True, slots=True)
 class StageSpec:
-    """One stage and the topic that it reads. ``purge``: the topic is ours and may be deleted below the committed position."""
+    """One stage and what it reads. ``purge``: the topic is ours and may be deleted below the committed position."""
 
     name: str
-    input_topic: str
+    input_topic: str | None
+    """Full name; None for the raw topics together, whose partitions the ledger numbers (topics/sources.py)."""
     changelog: str
     stage: "type[Stage]"
     """The class, whose objects are made from the services of its own kind of pipeline."""
     purge: bool
+
+    def inputs(self, raw_topics: Sequence[str]) -> tuple[str, ...]:
+        """The topics that it reads. raw_topics: of the pipeline, as they are known now."""
+        return tuple(raw_topics) if self.input_topic is None else (self.input_topic,)
 
 
 class Pipeline(ABC, Generic[S]):
@@ -105,7 +110,8 @@ class Pipeline(ABC, Generic[S]):
     def services(self) -> Services[S]:
         """What the tasks share. Raises ConfigurationError, also where a noise secret is needed and there is none."""
         settings = self.settings
-        decoder_of(settings.input, ()).close()  # a missing package is reported here, not by every task
+        for written in settings.input.each_format.values():
+            decoder_of(written, ()).close()  # a missing package is reported here, not by every task
         refuse(one for one in self.format_findings() if one.level == "failure")
         digest, secret = self.digest(), settings.secret()
         clients = clients_of(settings)
@@ -172,11 +178,12 @@ class Pipeline(ABC, Generic[S]):
     def format_findings(self) -> Iterator[Finding]:
         """What keeps the formats from being read and written. A failure: a field that no record can have, by the class of the
         records. Unknown: what this machine lacks, such as an optional package, and workers may have."""
-        try:
-            with closing(decoder_of(self.settings.input, ())) as form:
-                yield from list(form.unknown_fields(fields_of_values(self.settings.input, self.fields)))
-        except ConfigurationError as error:
-            yield Finding("packages", "unknown", f"input: {error.text}", error.action)
+        for path, written in self.settings.input.each_format.items():
+            try:
+                with closing(decoder_of(written, ())) as form:
+                    yield from list(form.unknown_fields(fields_of_values(written, self.fields)))
+            except ConfigurationError as error:
+                yield Finding("packages", "unknown", f"{path}: {error.text}", error.action)
         try:
             OUTPUT_FORMATS[self.settings.output.format].require()
         except ConfigurationError as error:
@@ -207,9 +214,9 @@ class Pipeline(ABC, Generic[S]):
         """The newest release of an epoch, where the kind announces its releases in a public topic."""
         return None
 
-    def check_topics(self, admin: AdminClient) -> list[Finding]:
-        """What was found of each topic."""
-        return check_topics(self.settings, admin)
+    def check_topics(self, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
+        """What was found of each topic. raw_topics: by default those that the settings name."""
+        return check_topics(self.settings, admin, raw_topics)
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """What `susurrus watch` shows, as soon as it is called. The call raises ConfigurationError where a topic is missing.

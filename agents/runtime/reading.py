@@ -32,7 +32,7 @@ class Reading:
 
     def __init__(self, context: TaskContext, life: Life) -> None:
         self.inbox = Inbox()
-        self.log = InputLog(context.services, context.spec.input_topic, context.partition)
+        self.log = InputLog(context.services, *context.place)
         self.next = Offset(-1)
         """Input offset of the next record to take."""
         self._context, self._life = context, life

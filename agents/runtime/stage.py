@@ -97,15 +97,15 @@ class Stage(ABC):
         return {"counters": dict(self.counters)}
 
 
-def pinned_start(services: Services, partition: int) -> Offset:
-    """The raw offset at which the epoch begins to read a partition; 0 for one that the raw topic gained later.
+def pinned_start(services: Services, source: int, topic: str) -> Offset:
+    """The raw offset at which the epoch begins to read a source; 0 for one that its raw topic gained later.
 
     Raises Refusal where the raw topic is another one of the same name.
     """
-    ledger, topic = services.ledger, services.settings.input.topic
-    if services.clients.topic_id(topic) != ledger.start.topic_id:
+    ledger = services.ledger
+    if services.clients.topic_id(topic) != (known := ledger.topic_id(topic)):
         raise Refusal(
-            f"topic={topic} is not the one the pipeline began with (topic_id={ledger.start.topic_id})",
+            f"topic={topic} is not the one the pipeline began with (topic_id={known})",
             f"restore it, or {ledger.way_out}",
         )
-    return Offset(ledger.start.offsets.get(partition, 0))
+    return Offset(ledger.start.offsets.get(source, 0))

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 _JOIN_SHARE = 0.6
 """The tasks' share in what is left of worker.stop_timeout. In the rest, Faust leaves the group and closes its clients."""
 _GIVE_UP_SECONDS = 30.0
+_SOURCES_SECONDS = 10.0
+"""How often a worker looks whether a raw topic was added."""
 
 
 class Supervisor:
@@ -51,7 +53,14 @@ class Supervisor:
     def __init__(self, app: Any, services: Services, stages: Sequence[StageSpec], *, heartbeat_seconds: float) -> None:
         settings = services.settings
         self._services = services
-        self._stages = {stage.input_topic: stage for stage in stages}
+        self.stages = tuple(stages)
+        self._by_raw = next((stage for stage in stages if stage.input_topic is None), None)
+        """The stage that reads the raw topics, where the ledger numbers their partitions."""
+        self._stages = {stage.input_topic: stage for stage in stages if stage.input_topic is not None}
+        """By input topic; raw topics may be added."""
+        self._sources_at = 0.0
+        self.subscribe: Callable[[Sequence[str]], None] = lambda topics: None
+        """Lets the consumer read these raw topics, where there are more than it has read."""
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self.left_behind: list[str] = []
@@ -67,7 +76,8 @@ class Supervisor:
             self.group,
             services,
             worker=self.worker,
-            purged=frozenset(stage.input_topic for stage in stages if stage.purge),
+            purged=frozenset(stage.input_topic for stage in stages if stage.purge and stage.input_topic is not None),
+            look_for_sources=self._look_for_sources,
             patience=2 * heartbeat_seconds + 1.0,
         )
         self._threads = [
@@ -79,15 +89,21 @@ class Supervisor:
             )
         ]
 
-    def _new_task(self, place: InputPartition, rewind: Callable[[int], None]) -> PartitionTask:
-        stage = self._stages[place.topic]
+    def _new_task(self, place: InputPartition, rewind: Callable[[int], None]) -> PartitionTask | None:
+        stage, number = self._stages[place.topic], place.partition
+        if stage.input_topic is None:
+            found = self._services.ledger.number(*place)
+            if found is None:
+                return None
+            number = found
         return PartitionTask(
             TaskContext(
                 spec=stage,
-                partition=place.partition,
+                place=place,
+                partition=number,
                 services=self._services,
                 metrics=self.metrics,
-                open_store=lambda: Store(self._directory / f"{stage.name}-{place.partition}"),
+                open_store=lambda: Store(self._directory / f"{stage.name}-{number}"),
                 rewind=rewind,
                 give_up=self.give_up,
                 disk=self._disk,
@@ -96,7 +112,7 @@ class Supervisor:
 
     @property
     def charges(self) -> Sequence[Charge]:
-        """The charges on the raw topic, as this worker has last read them."""
+        """The charges on the raw topics, as this worker has last read them."""
         return self._services.ledger.charges.known
 
     # ---- the beginning -----------------------------------------------------------------------------------------------
@@ -107,12 +123,48 @@ class Supervisor:
 
     def admit(self) -> None:
         """Called before Faust joins the group. Raises Refusal if no task of this worker could run (`Ledger.admit`), and
-        ConfigurationError if this worker could not write its rows.
+        ConfigurationError if this worker could not write its rows. Then the raw topics are known.
 
         The ledger comes first: a worker with another configuration must not register its schemas.
         """
         self._services.ledger.admit()
         self._services.publisher.open()
+        if self._by_raw is not None:
+            self._read(self._services.ledger.to_read())
+
+    # ---- raw topics --------------------------------------------------------------------------------------------------
+
+    def stage_of(self, topic: str) -> StageSpec | None:
+        """The stage that reads a topic."""
+        return self._stages.get(topic)
+
+    @property
+    def raw_topics(self) -> tuple[str, ...]:
+        """The raw topics that this worker reads."""
+        return tuple(topic for topic, stage in self._stages.items() if stage is self._by_raw)
+
+    def _read(self, topics: Iterable[str]) -> bool:
+        """Take raw topics up; whether one of them is new."""
+        before = len(self._stages)
+        if self._by_raw is not None:
+            for topic in topics:
+                self._stages.setdefault(topic, self._by_raw)
+        return len(self._stages) > before
+
+    def _look_for_sources(self) -> None:
+        """Called by the housekeeping now and then: start the tasks of raw partitions that have become sources, and read raw topics
+        that were added. An archive has what it began with."""
+        waits = self.group.waiting
+        live = self._services.settings.clock.until is None
+        if self._by_raw is None or not (waits or (live and time.monotonic() >= self._sources_at)):
+            return
+        ledger = self._services.ledger
+        ledger.refresh()
+        self._sources_at = time.monotonic() + _SOURCES_SECONDS
+        self.group.start_waiting()
+        if ledger.sources is not None and self._read(ledger.to_read()):
+            log.info("reading %s from now on", ", ".join(self.raw_topics))
+            self.subscribe(self.raw_topics)
 
     def on_assigned(self, places: Iterable[InputPartition]) -> None:
         """Called on the event loop when the group has assigned partitions to this worker."""

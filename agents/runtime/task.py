@@ -25,7 +25,7 @@ from susurrus.agents.runtime.recovery import Recovery, State
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.stall import MANY_ABORTS, StallReport
 from susurrus.agents.runtime.task_context import Life, TaskContext
-from susurrus.agents.runtime.transaction import Aborted
+from susurrus.agents.runtime.transaction import Aborted, Fenced
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +163,7 @@ class PartitionTask(threading.Thread):
         producer = self.committing.open()
         self.recovery.starts(f"waiting for the ledger, which {ledger.initializer} writes in a new pipeline")
         ledger.join(self, producer)
+        self._check_number()
         self.recovery.starts("recovering state from the changelog")
         reading.log.open()
         last = self.committing.recover()
@@ -173,6 +174,12 @@ class PartitionTask(threading.Thread):
             reading.log.check(position, reading.log.topic_id)
         self.committing.begin_at(position, self._require_stage().counters)
         reading.begin_at(position)
+
+    def _check_number(self) -> None:
+        """Raise Fenced where the ledger, which is complete now, gives the raw partition another number, or none yet."""
+        context = self.context
+        if context.spec.input_topic is None and context.services.ledger.number(*context.place) != self.partition:
+            raise Fenced
 
     def _work(self) -> None:
         while not self._life.stopping.is_set():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.disk import Disk
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.pipeline import StageSpec
@@ -19,12 +20,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What one partition task is given. spec, partition: its stage and its partition of the stage's input.
+    """What one partition task is given. spec, place: its stage and what it reads. partition: the number by which its changelog, its
+    position and its outputs know it: the partition of the input, or the number of a source where the input is raw topics.
 
     open_store: opens the local store. rewind: asks the consumer to continue at an offset. give_up: ends the worker, for a reason.
     """
 
     spec: StageSpec
+    place: InputPartition
     partition: int
     services: Services
     metrics: Metrics

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from susurrus.agents.kafka.requests import is_fenced
 from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime import crash_points
+from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.changelog import Changelog
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.services import Services
@@ -41,7 +42,7 @@ class Transactions:
     changelog: Changelog
     stage_name: str
     partition: int
-    input_topic: str
+    place: InputPartition
     mark_alive: Callable[[], None]
     _producer: TransactionalProducer | None = field(default=None, init=False)
     _group_metadata: Any = field(default=None, init=False)
@@ -91,7 +92,7 @@ class Transactions:
             self.changelog.produce(producer, step)
             self.mark_alive()
             crash_points.reach(stages, "after-changelog")
-            offsets = [TopicPartition(self.input_topic, self.partition, commit.position)]
+            offsets = [TopicPartition(*self.place, commit.position)]
             self._call(lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, _OFFSETS_SECONDS))
             crash_points.reach(stages, "after-offsets")
             self._call(lambda: producer.commit_transaction(_SECONDS))

@@ -104,7 +104,7 @@ class StreamStage(Stage):
     @classmethod
     def begin(cls, services: Services[StreamSettings], partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Reading starts where the ledger says, and at the first record of a partition that the raw topic gained later."""
-        return {"announced": False, "chain": {}}, pinned_start(services, partition)
+        return {"announced": False, "chain": {}}, pinned_start(services, partition, services.settings.input.topic)
 
     def close(self) -> None:
         """Close the connections of the input's format."""

@@ -13,21 +13,31 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.kafka.raw_topics import asked_for
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import FIRST_STATE_KEY, Store
+from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import tick as tick_codec
+from susurrus.topics.sources import Run, SourceMap
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents import released
 
 WINDOW = released.WINDOW
 SECRET = b"\x5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
+
+
+def _sources_of(settings: Settings, number: int) -> tuple[Run, ...]:
+    """So many sources, in equal parts of every topic that the settings name; of the first one first."""
+    topics = settings.input.listed
+    sizes = [number // len(topics) + (place < number % len(topics)) for place in range(len(topics))]
+    return tuple(Run(topic, 0, size) for topic, size in zip(topics, sizes, strict=True))
 
 
 class MemoryLedger:
@@ -38,14 +48,50 @@ class MemoryLedger:
         self.way_out = NEW_EPOCH
         self.first_window = settings.calendar.window_at(settings.start.first_window or WINDOW)
         self.start = SimpleNamespace(
-            offsets=dict.fromkeys(range(sources), 0), topic_id="raw-1", first_window=settings.start.first_window
+            offsets=dict.fromkeys(range(sources), 0),
+            topic_ids=dict.fromkeys(settings.input.listed, "raw-1"),
+            sources=_sources_of(settings, sources),
+            first_window=settings.start.first_window,
         )
         self.records: dict[bytes, bytes | None] = {}
         self.charged = charged
         self.topic = "ledger"
         self.began: dict[tuple[str, int], int] = {}
 
-    def refresh(self) -> None: ...
+    def refresh(self, *, complete: bool = False) -> None: ...
+
+    def _decoded(self) -> list[Any]:
+        return [ledger_codec.decode(key, value) for key, value in self.records.items() if value]
+
+    def place(self, source: int) -> tuple[str, int]:
+        place = self.sources.place(source)
+        if place is None:
+            raise Refusal(f"source={source}: there is none", "")
+        return place
+
+    @property
+    def sources(self) -> SourceMap:
+        announced = [record for record in self._decoded() if isinstance(record, ledger_codec.SourcesRecord)]
+        newest = max(announced, key=lambda record: record.number, default=self.start)
+        return SourceMap(newest.sources)
+
+    @property
+    def asked_for(self) -> tuple[str, ...]:
+        return asked_for(self._decoded())
+
+    def topic_id(self, topic: str) -> str:
+        ids = {**self.start.topic_ids}
+        for record in self._decoded():
+            if isinstance(record, ledger_codec.SourcesRecord):
+                ids |= record.topic_ids
+        return ids.get(topic, "")
+
+    def charge_for(self, topics: Any, windows: Any, guarantee: Any) -> list[Output]:
+        return [
+            Output("charges", 0, [{"key": f"{topic} {window}".encode(), "value": b"{}"}])
+            for topic in topics
+            for window in windows
+        ]
 
     def published(self, partition: int) -> ledger_codec.PublishedPosition | None:
         key = f"published/{partition}".encode()

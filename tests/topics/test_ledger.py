@@ -6,13 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.topics import charges, ledger
+from susurrus.topics.sources import Run
 from susurrus.topics.wire.packing import MalformedRecord
 
 RECORDS = {
     "epoch": ledger.Epoch(epoch="6f0c", number=2, created=5),
     "config": ledger.Config(digest="ab" * 32, fields={"z": [1.5, None], "a": {"b": True}}),
-    "start": ledger.Start(first_window=0, origin="earliest", topic_id="dGVzdA", offsets={1: 20, 0: 10}),
-    "sources/8": ledger.SourcesRecord(number=8, from_interval=100),
+    "start": ledger.Start(
+        first_window=0,
+        origin="earliest",
+        topic_ids={"raw": "dGVzdA"},
+        sources=(Run("raw", 0, 2),),
+        offsets={1: 20, 0: 10},
+    ),
+    "sources/8": ledger.SourcesRecord(
+        number=8,
+        from_interval=100,
+        sources=(Run("raw", 0, 6), Run("more", 0, 2)),
+        topic_ids={"more": "bW9yZQ"},
+        offsets={6: 3, 7: 0},
+    ),
+    "raw-topic/more": ledger.AddedTopic(topic="more", at=5),
     "started/bound/3": ledger.Started(stage="bound", partition=3),
     "digest/1/1970-01-01T00:00:00Z/3": ledger.Digest(partition=1, window=0, trigger=3, digest="00ff", rows=7),
     "event-level/4": ledger.EventLevel(partition=4, method="tops", epsilon=0.1, delta=0.0),

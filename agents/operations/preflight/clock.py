@@ -5,7 +5,7 @@ probe of the right on transactions makes it write.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -56,25 +56,25 @@ def check_brokers_clock(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator
         )
 
 
-def check_stamps(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+def check_stamps(admin: AdminClient, raw_topics: Sequence[str]) -> Iterator[Finding]:
     """Does the newest raw record lie in the future? Then triggers would close too early for others."""
-    settings = pipeline.settings
-    if not settings.reads_raw:
-        return
-    stamp = _newest(admin, settings.input.topic)
+    for topic in raw_topics:
+        yield _stamps(admin, topic)
+
+
+def _stamps(admin: AdminClient, topic: str) -> Finding:
+    stamp = _newest(admin, topic)
     if stamp is None:
-        yield Finding("time stamps", "ok", f"{settings.input.topic} has no record yet")
-        return
+        return Finding("time stamps", "ok", f"{topic} has no record yet")
     ahead = int(stamp - time.time() * 1000)
     if ahead > _WARN:
-        yield Finding(
+        return Finding(
             "time stamps",
             "warning",
-            f"the newest record of {settings.input.topic} is stamped {format_duration(ahead)} in the future",
+            f"the newest record of {topic} is stamped {format_duration(ahead)} in the future",
             "correct the clock of its producer, or of this machine",
         )
-    else:
-        yield Finding("time stamps", "ok", f"no record of {settings.input.topic} is in the future")
+    return Finding("time stamps", "ok", f"no record of {topic} is in the future")
 
 
 def _newest(admin: AdminClient, topic: str) -> int | None:

@@ -1,5 +1,6 @@
 """All checks in the order in which an operator would repair them; one that fails does not hide the others."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.operations import compiled, tls
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
@@ -62,11 +64,13 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     yield from _guarded("clock", lambda: check_brokers_clock(pipeline, admin))
     if not isinstance(partitions, int):
         return  # what follows asks for these topics
+    with contextlib.closing(clients_of(settings, quiet=True)) as clients:
+        raw = raw_topics(settings, clients) if settings.reads_raw else ()
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
-        "topic": lambda: check_topics(pipeline, admin),
-        "retention": lambda: check_retention(pipeline, admin),
-        "isolation": lambda: check_isolation(pipeline, admin),
-        "time stamps": lambda: check_stamps(pipeline, admin),
+        "topic": lambda: check_topics(pipeline, admin, raw),
+        "retention": lambda: check_retention(pipeline, admin, raw),
+        "isolation": lambda: check_isolation(admin, raw),
+        "time stamps": lambda: check_stamps(admin, raw),
         "open files": lambda: check_files(pipeline, partitions=partitions, brokers=brokers),
         "threads": lambda: check_threads(pipeline, partitions=partitions, brokers=brokers),
         "epoch": lambda: _check_epoch(pipeline),
@@ -115,7 +119,9 @@ def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     else:
         clients = clients_of(pipeline.settings, quiet=True)
         try:
-            check_start(pipeline.settings, clients)  # what a worker would refuse before it begins
+            check_start(
+                pipeline.settings, clients, raw_topics(pipeline.settings, clients)
+            )  # what a worker would refuse before it begins
         finally:
             clients.close()
         yield Finding("epoch", "ok", "not begun yet")

@@ -1,12 +1,13 @@
 """The topics: as their contracts say, the raw one too; and whether an open transaction hides the end of the raw one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, Level
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, settings_of
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -21,10 +22,10 @@ def partitions_of(admin: AdminClient, topic: str) -> list[int]:
     return list(found.partitions)
 
 
-def check_topics(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+def check_topics(pipeline: Pipeline[Any], admin: AdminClient, raw_topics: Sequence[str]) -> Iterator[Finding]:
     """Partitions, replicas and settings of every topic, as `susurrus topics check` sees them."""
     wrong: dict[Finding, list[str]] = {}
-    for found in pipeline.check_topics(admin):
+    for found in pipeline.check_topics(admin, raw_topics):
         if found.level == "ok":
             yield Finding("topic", "ok", found.subject + found.text)
         else:
@@ -34,12 +35,14 @@ def check_topics(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Findin
         yield replace(found, text=f"{few}: {found.text}")
 
 
-def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+def check_retention(pipeline: Pipeline[Any], admin: AdminClient, raw_topics: Sequence[str]) -> Iterator[Finding]:
     """For how long may the workers be away before raw records are deleted unread?"""
-    settings = pipeline.settings
-    if not settings.reads_raw:
-        return
-    config = settings_of(admin, settings.input.topic)
+    for topic in raw_topics:
+        yield _retention(pipeline.settings, admin, topic)
+
+
+def _retention(settings: Settings, admin: AdminClient, topic: str) -> Finding:
+    config = settings_of(admin, topic)
     retention, size = int(config["retention.ms"]), int(config["retention.bytes"])
     said = "for ever" if retention < 0 else f"for {format_duration(retention)}"
     limit = "" if size < 0 else f", and up to {size / 1e9:,.1f} GB a partition"
@@ -51,15 +54,16 @@ def check_retention(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
             f", less than window.length={format_duration(settings.window.length)}, so no new epoch could read a window"
         )
         action = "raise retention.ms"
-    yield Finding("retention", level, f"{settings.input.topic} keeps records {said}{limit}", action)
+    return Finding("retention", level, f"{topic} keeps records {said}{limit}", action)
 
 
-def check_isolation(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Finding]:
+def check_isolation(admin: AdminClient, raw_topics: Sequence[str]) -> Iterator[Finding]:
     """Workers read committed records only, so a producer's open transaction delays the next release."""
-    settings = pipeline.settings
-    if not settings.reads_raw:
-        return
-    topic = settings.input.topic
+    for topic in raw_topics:
+        yield _isolation(admin, topic)
+
+
+def _isolation(admin: AdminClient, topic: str) -> Finding:
     partitions = partitions_of(admin, topic)
     ends = [
         {
@@ -74,12 +78,11 @@ def check_isolation(pipeline: Pipeline[Any], admin: AdminClient) -> Iterator[Fin
     ]
     held = [partition for partition in partitions if ends[0][partition] < ends[1][partition]]
     if held:
-        yield Finding(
+        return Finding(
             "isolation",
             "warning",
             f"a producer's transaction is open on {topic}, partition "
             f"{held[0]}{f' and {len(held) - 1} more' if len(held) > 1 else ''}: releases wait for it",
             "look again, and if it stays, end it (kafka-transactions.sh find-hanging)",
         )
-    else:
-        yield Finding("isolation", "ok", f"no open transaction on {topic}")
+    return Finding("isolation", "ok", f"no open transaction on {topic}")

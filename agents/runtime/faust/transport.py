@@ -161,7 +161,7 @@ class BatchConsumerThread(driver.AIOKafkaConsumerThread):
                 stable = assignment.state_value(tp).lso
                 at_end = stable is not None and end >= stable
                 batches[place] = Batch(Offset(start), Offset(end), records, generation, at_end)
-                if at_end and tp.topic == self.consumer.transport.raw_topic:
+                if at_end and self.consumer.transport.is_raw(tp.topic):
                     # Otherwise aiokafka would fetch the little that comes at once, and hold it back until it is asked for.
                     consumer.pause(tp)
         return batches
@@ -334,13 +334,13 @@ class BatchConsumer(driver.Consumer):
         # A fetch that waits for some partitions does not notice that others are wanted again.
         timeout = min(timeout, _POLL_SECONDS, next_wanted)
         batches = await super()._getmany(active_partitions=wanted, timeout=timeout)
-        raw = self.transport.raw_topic
+        raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
         offsets = {tp: batch.end - batch.start for tp, batch in batches.items()}
-        if any(tp.topic == raw and not batch.at_end for tp, batch in batches.items()):
+        if any(raw(tp.topic) and not batch.at_end for tp, batch in batches.items()):
             self._backlog_seen = began
         short = began > self._backlog_seen + _BACKLOG_SECONDS and all(
-            tp.topic != raw and offsets[tp] <= _FEW_OFFSETS for tp in batches
+            not raw(tp.topic) and offsets[tp] <= _FEW_OFFSETS for tp in batches
         )
         self._next_round = began + (_SHORT_ROUND_SECONDS if short else _ROUND_SECONDS)
         messages = {}
@@ -384,10 +384,10 @@ class BatchConsumer(driver.Consumer):
 class BatchTransport(driver.Transport):
     """Faust transport with batches.
 
-    raw_topic: what others write. wanted_at: monotonic time from which on a partition's task wants to be fed. on_trouble: called
-    from the consumer's thread, every few seconds, with the partition that cannot be read and why. instance: the name of a static
-    member of the group, or None. on_fenced: called from the consumer's thread if another worker has taken that name. leaves:
-    whether a static member that ends leaves the group.
+    is_raw: whether others write a topic. wanted_at: monotonic time from which on a partition's task wants to be fed. on_trouble:
+    called from the consumer's thread, every few seconds, with the partition that cannot be read and why. instance: the name of a
+    static member of the group, or None. on_fenced: called from the consumer's thread if another worker has taken that name.
+    leaves: whether a static member that ends leaves the group.
     """
 
     Consumer = BatchConsumer
@@ -396,7 +396,7 @@ class BatchTransport(driver.Transport):
         self,
         *args: Any,
         client_options: Mapping[str, Any],
-        raw_topic: str,
+        is_raw: Callable[[str], bool],
         wanted_at: Callable[[TP], float],
         on_trouble: Callable[[TP, Finding], None],
         instance: str | None,
@@ -406,7 +406,7 @@ class BatchTransport(driver.Transport):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.client_options = dict(client_options)
-        self.raw_topic = raw_topic
+        self.is_raw = is_raw
         self.wanted_at = wanted_at
         self.on_trouble = on_trouble
         self.instance = instance

@@ -4,9 +4,11 @@ Faust's part: the application, agents (agents/runtime/agents.py), consumer group
 (transport.py) and exactly-once partition tasks (agents/runtime/task.py).
 """
 
+import asyncio
 import gc
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,16 +83,13 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
         app.conf.broker_consumer,
         app,
         client_options=for_aiokafka(settings.kafka),
-        raw_topic=stages[0].input_topic,
+        is_raw=lambda topic: supervisor.stage_of(topic) is stages[0],
         wanted_at=lambda tp: group.wanted_at(InputPartition(*tp)),
         on_trouble=lambda tp, reason: group.on_trouble(InputPartition(*tp), reason),
         instance=settings.worker.instance,
         on_fenced=supervisor.on_fenced,
         leaves=supervisor.gives_up_its_place,
     )
-    for agent in agents_of(stages, group.offer):
-        topic = app.topic(agent.topic, value_serializer=_CODEC, key_serializer=_CODEC, acks=False)
-        app.agent(topic, name=agent.name)(agent.consume)
 
     @app.on_partitions_assigned.connect
     async def assigned(app: Any, assigned: set[TP], **_: Any) -> None:
@@ -121,8 +120,32 @@ class _Worker(faust.Worker):
         log.info("SIGUSR2 has no meaning here")
 
 
+def _attach(app: faust.App, supervisor: Supervisor) -> None:
+    """Attach the agents. The raw topics are known by now; of those that are added later the route's agent gets the records, too."""
+    for agent in agents_of(supervisor.stages, supervisor.raw_topics, supervisor.group.offer):
+        topic = app.topic(*agent.topics, value_serializer=_CODEC, key_serializer=_CODEC, acks=False)
+        app.agent(topic, name=agent.name)(agent.consume)
+
+    async def resubscribe(topics: Sequence[str]) -> None:
+        # Faust's own way waits for 45 seconds, and needs an agent more for each topic.
+        for channel in app.topics:
+            if set(channel.topics) & set(topics):
+                channel.topics = list(topics)
+        await app.consumer.subscribe(await app.topics._update_indices())
+
+    def subscribe(topics: Sequence[str]) -> None:
+        if (loop := supervisor.group.loop) is not None:
+            asyncio.run_coroutine_threadsafe(resubscribe(topics), loop)
+
+    supervisor.subscribe = subscribe
+
+
 def run(app: faust.App, supervisor: Supervisor, level: str) -> None:
-    """Join the group, and serve until SIGTERM or SIGINT; ends with SystemExit. level: of the log, in capitals."""
+    """Join the group, and serve until SIGTERM or SIGINT; ends with SystemExit. level: of the log, in capitals.
+
+    The supervisor must have been admitted.
+    """
+    _attach(app, supervisor)
     worker = _Worker(
         app,
         loglevel=level,

@@ -11,7 +11,6 @@ from susurrus.agents.histogram import route
 from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.histogram import bounding
 from susurrus.mechanisms.histogram.bounding import Bounding
@@ -19,6 +18,7 @@ from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.ledger import SourcesRecord, encode
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.sources import Run
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, born, services_of
@@ -47,10 +47,14 @@ def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path
     ledger.start.offsets = {0: 40, 1: 70}
     store = Store(tmp_path / "s")
     assert RouteStage.begin(services, 1, Offset(LOG_START))[1] == 70
-    with pytest.raises(NotYet, match="announce the new raw partition"):
-        RouteStage.begin(services, 3, Offset(LOG_START))
     ledger.records = dict(
-        map(encode, [SourcesRecord(number=3, from_interval=5), SourcesRecord(number=4, from_interval=9)])
+        map(
+            encode,
+            [
+                SourcesRecord(number=number, from_interval=first, sources=(Run("raw", 0, number),))
+                for number, first in ((3, 5), (4, 9))
+            ],
+        )
     )
     joined, position = born(RouteStage, services, store, None, LOG_START, partition=3)
     assert position == 0

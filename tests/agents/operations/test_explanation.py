@@ -16,6 +16,7 @@ from susurrus.agents.pipelines import KINDS, pipeline_of, settings_from
 from susurrus.agents.runtime.facts import Facts, NewestRelease, PartitionTotal, added, percent, total_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.topics.ledger import Start
+from susurrus.topics.sources import Run
 
 DAY = 86_400_000
 HOUR = 3_600_000
@@ -63,7 +64,7 @@ def status_of(
         epoch="ab" * 16,
         first_window=FIRST,
         partitions=rows,
-        start=Start(first_window=FIRST, origin=start, topic_id="", offsets={0: 0}),
+        start=Start(first_window=FIRST, origin=start, topic_ids={}, sources=(Run("raw", 0, 1),), offsets={0: 0}),
         skipped=skipped,
         deleted=deleted,
         newest=newest,

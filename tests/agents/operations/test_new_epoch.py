@@ -315,7 +315,7 @@ def test_every_mark_and_digest_of_the_old_epoch_is_withdrawn(work: Any, monkeypa
     monkeypatch.setattr(made, "_ends", dict)
     monkeypatch.setattr(made, "_commit", lambda initializer, rows, ends: written.extend(rows))
     monkeypatch.setattr(made._clients, "topic_id", lambda topic: "raw-1", raising=False)
-    monkeypatch.setattr(module, "raw_offsets", lambda *of: {})
+    monkeypatch.setattr(module, "sources_from", lambda *of: {"sources": (), "offsets": {}})
     made.begin(made.plan(NOW), NOW)
     withdrawn = {key.decode() for topic, key, value in written if topic == "ledger" and value is None}
     assert withdrawn == {"started/release/0", "digest/0/1995-08-01T00:00:00Z/1", "published/0"}

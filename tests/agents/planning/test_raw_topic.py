@@ -60,9 +60,9 @@ def test_the_newest_and_the_oldest_records_are_those_by_stamp(settings: Any, cou
     clients = clients_of(settings, quiet=True)
     try:
         for choose, wanted in ((newest, range(RECORDS - taken, RECORDS)), (oldest, range(taken))):
-            chosen = choose(clients, settings.input.topic, count)
+            chosen = choose(clients, [settings.input.topic], count)
             assert chosen.records == taken
-            records = [record for batch in records_of(clients, settings.input.topic, chosen, 100) for record in batch]
+            records = [record for batch in records_of(clients, chosen, 100) for record in batch]
             assert len(records) == taken
             # Of two records with the stamp at the edge, it may be either.
             found = sorted(record.timestamp()[1] for record in records)
@@ -83,12 +83,12 @@ def test_a_sample_is_decoded_like_the_pipelines_records(settings: Any) -> None:
 
 
 def test_a_stretch_of_time_can_be_read(settings: Any) -> None:
-    def choose(clients: Any, topic: str) -> Slice:
-        return stamped(clients, topic, stamp_of(100), stamp_of(300))
+    def choose(clients: Any, topics: Any) -> Slice:
+        return stamped(clients, topics, stamp_of(100), stamp_of(300))
 
     assert numbers(read_slice(settings, choose)) == expected(range(100, 300))
     with pytest.raises(SusurrusError, match="has no records"):
-        read_slice(settings, lambda clients, topic: stamped(clients, topic, stamp_of(5_000), stamp_of(6_000)))
+        read_slice(settings, lambda clients, topics: stamped(clients, topics, stamp_of(5_000), stamp_of(6_000)))
 
 
 def test_a_topic_that_does_not_exist_and_a_dead_broker_are_said(settings: Any) -> None:
@@ -102,7 +102,8 @@ def test_a_topic_that_does_not_exist_and_a_dead_broker_are_said(settings: Any) -
 def test_a_partition_whose_records_are_gone_raises(settings: Any) -> None:
     clients = clients_of(settings, quiet=True)
     try:
+        places = [(settings.input.topic, partition) for partition in range(4)]
         with pytest.raises(KafkaException):
-            list(records_of(clients, settings.input.topic, Slice(start=[9_000, 0, 0, 0], end=[9_001, 0, 0, 0]), 10))
+            list(records_of(clients, Slice(places=places, start=[9_000, 0, 0, 0], end=[9_001, 0, 0, 0]), 10))
     finally:
         clients.close()

@@ -179,7 +179,7 @@ def test_the_first_window_of_a_pipeline_that_has_begun_is_in_its_ledger(kafka: B
             window_named(settings, "first", NOW, clients)
         kafka.create_topic(settings.topic("ledger"))
         producer = kafka.producer()
-        start = ledger.Start(first_window=START + DAY, origin="latest", topic_id="", offsets={})
+        start = ledger.Start(first_window=START + DAY, origin="latest", topic_ids={}, sources=(), offsets={})
         key, value = ledger.encode(start)
         producer.produce(settings.topic("ledger"), value, key, partition=0)
         producer.flush(30)

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.metrics import Metrics
 from susurrus.agents.runtime.pipeline import StageSpec
 from susurrus.agents.runtime.stage import Stage
@@ -20,4 +21,13 @@ def task_of(name: str, input_topic: str, stage: type[Stage] = Stage, *, services
     }
     shared: Any = SimpleNamespace(topic=lambda of: of, **services)
     spec = StageSpec(name, input_topic, f"{name}-changelog", stage, purge=False)
-    return PartitionTask(TaskContext(spec=spec, partition=0, services=shared, metrics=Metrics("p"), **fields | given))
+    return PartitionTask(
+        TaskContext(
+            spec=spec,
+            place=InputPartition(input_topic, 0),
+            partition=0,
+            services=shared,
+            metrics=Metrics("p"),
+            **fields | given,
+        )
+    )

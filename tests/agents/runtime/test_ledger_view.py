@@ -14,6 +14,7 @@ from susurrus.agents.runtime.ledger import Ledger
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics.ledger import Epoch, SourcesRecord, Start, encode
 from susurrus.topics.progress import Progress
+from susurrus.topics.sources import Run
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW
 
@@ -194,7 +195,14 @@ def test_a_worker_that_was_away_when_an_epoch_began_is_to_be_restarted(join: Cal
     worker = join()
     worker.join(Member(), Producer(worker.log))  # type: ignore[arg-type]
     old = worker.epoch
-    start = Start(first_window=WINDOW, origin="latest", topic_id="raw-1", offsets={}, internal={"x.bounded": {1: 77}})
+    start = Start(
+        first_window=WINDOW,
+        origin="latest",
+        topic_ids={"raw": "raw-1"},
+        sources=(),
+        offsets={},
+        internal={"x.bounded": {1: 77}},
+    )
     worker.log += [encode(start), encode(Epoch(epoch="cd" * 16, number=2, created=1))]
     with pytest.raises(Refusal, match=r"epoch=2 has begun while this worker was away.*: restart it"):
         worker.join(Member(), Producer(worker.log))  # type: ignore[arg-type]
@@ -342,6 +350,8 @@ def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_to
     ledger = join()
     assert ledger.joined(2) is None
     for number, interval in ((3, 7), (6, 20), (8, 31)):
-        ledger.log.append(encode(SourcesRecord(number=number, from_interval=interval)))
+        ledger.log.append(
+            encode(SourcesRecord(number=number, from_interval=interval, sources=(Run("raw", 0, number),)))
+        )
     found = [ledger.joined(partition) for partition in range(2, 9)]
     assert [a and a.from_interval for a in found] == [7, 20, 20, 20, 31, 31, None]

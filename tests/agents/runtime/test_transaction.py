@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.transaction import Aborted, Fenced, Transactions
 
@@ -37,7 +38,12 @@ def commit(producer: StubProducer) -> list[float]:
     changelog: Any = SimpleNamespace(prepare=lambda *_: None, produce=lambda *_: None, apply=lambda *_: None)
     services: Any = SimpleNamespace(ledger=SimpleNamespace(epoch="e"))
     made = Transactions(
-        services, changelog, stage_name="route", partition=0, input_topic="raw", mark_alive=lambda: alive.append(0.0)
+        services,
+        changelog,
+        stage_name="route",
+        partition=0,
+        place=InputPartition("raw", 0),
+        mark_alive=lambda: alive.append(0.0),
     )
     made._producer = producer  # type: ignore[assignment]
     made.commit(Commit(position=7, meta={}, outputs=[]), None, "id")  # type: ignore[arg-type]

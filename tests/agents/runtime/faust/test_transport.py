@@ -71,7 +71,9 @@ def fetches(monkeypatch: pytest.MonkeyPatch) -> Fetches:
 
 def consumer_of(reading: set[TP]) -> BatchConsumer:
     consumer = BatchConsumer.__new__(BatchConsumer)
-    consumer.transport = SimpleNamespace(wanted_at=lambda tp: 0.0 if tp in reading else math.inf, raw_topic="raw")
+    consumer.transport = SimpleNamespace(
+        wanted_at=lambda tp: 0.0 if tp in reading else math.inf, is_raw=lambda topic: topic == "raw"
+    )
     consumer._message_numbers = itertools.count(1 << 62)
     consumer._under_way, consumer._next_round, consumer._backlog_seen = {}, 0.0, 0.0
     return consumer
@@ -292,7 +294,9 @@ class Aiokafka:
 
 def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
-    transport = SimpleNamespace(on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)), raw_topic="raw")
+    transport = SimpleNamespace(
+        on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)), is_raw=lambda topic: topic == "raw"
+    )
     thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
     thread._aside = consumer.aside
     consumer.thread = thread

@@ -1,0 +1,73 @@
+"""Which raw topics a pipeline reads: those of its ledger once it has begun, before that those of `[input]`.
+
+The ledger decides, because a pattern is asked only once, and because `susurrus topics add-input` adds topics while workers run.
+"""
+
+from collections.abc import Iterable
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.mechanisms.errors import RetryableRefusal
+from susurrus.topics import charges
+from susurrus.topics import ledger as codec
+from susurrus.topics.spec import LEDGER
+from susurrus.topics.wire.packing import MalformedRecord
+
+
+def matching(settings: Settings, names: Iterable[str]) -> tuple[str, ...]:
+    """The topics of a cluster that ``input.topic_pattern`` matches, by name; Kafka's own and those of the pipeline are none."""
+    own, shared = settings.topic(""), charges.topic_name(settings.pipeline.prefix)
+    return tuple(
+        name
+        for name in sorted(names)
+        if not name.startswith(("__", own)) and name != shared and settings.input.may_read(name)
+    )
+
+
+def first_topics(settings: Settings, clients: Clients) -> tuple[str, ...]:
+    """The raw topics with which a pipeline begins now. Raises RetryableRefusal where a pattern matches none, KafkaException."""
+    if settings.input.listed:
+        return settings.input.listed
+    found = matching(settings, clients.admin().list_topics(timeout=REQUEST_SECONDS).topics)
+    if not found:
+        raise RetryableRefusal(
+            f'input.topic_pattern="{settings.input.topic_pattern}": no topic that this user may see matches it',
+            "correct it, or let the producers create the topics, and grant Describe on them (`susurrus acls`)",
+        )
+    return found
+
+
+def asked_for(records: Iterable[codec.LedgerRecord]) -> tuple[str, ...]:
+    """The raw topics that an operator has added and that are no sources yet, by name."""
+    return tuple(sorted(record.topic for record in records if isinstance(record, codec.AddedTopic)))
+
+
+def topics_of(settings: Settings, clients: Clients, records: Iterable[codec.LedgerRecord]) -> tuple[str, ...]:
+    """The raw topics by the ledger's records, those that were added last at the end. Raises as `first_topics`."""
+    records = list(records)
+    sources = codec.sources_of(records)
+    first = first_topics(settings, clients) if sources is None else sources.topics
+    return tuple(dict.fromkeys((*first, *asked_for(records))))
+
+
+def read_ledger(settings: Settings, clients: Clients) -> list[codec.LedgerRecord]:
+    """What the ledger holds that this version knows; empty where there is no such topic. Raises KafkaException."""
+    topic = settings.topic(LEDGER.name)
+    records: dict[bytes, codec.LedgerRecord] = {}
+    for key, value, _ in clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []:
+        try:
+            record = codec.decode(key, value)
+        except MalformedRecord:
+            continue  # a newer version's record: the others still count
+        records.pop(key, None)
+        if record is not None:
+            records[key] = record
+    return list(records.values())
+
+
+def raw_topics(settings: Settings, clients: Clients) -> tuple[str, ...]:
+    """The raw topics of a pipeline, for a command. Raises as `first_topics`."""
+    if not settings.reads_raw or not settings.several_topics:
+        return settings.input.listed
+    return topics_of(settings, clients, read_ledger(settings, clients))

@@ -1,0 +1,105 @@
+"""Adds a raw topic to a pipeline that runs: `susurrus topics add-input`.
+
+The command only asks, by a record in the ledger. Source 0 of route finds it at its next look, which is a public instant. It cuts the
+topic's log there, and announces from which interval on the topic counts (agents/histogram/growth.py). So nothing in the topic, and no
+load of a worker, decides what becomes of another record: docs/guarantees/membership.md.
+"""
+
+import time
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.raw_topics import read_ledger, topics_of
+from susurrus.agents.kafka.requests import deliver
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.runtime.budget import Charges, budget_of, spend_of
+from susurrus.agents.runtime.initial_offsets import check_raw
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal, SusurrusError
+from susurrus.topics import ledger as codec
+from susurrus.topics.spec import LEDGER
+
+_SECONDS: Final = 30.0
+
+
+def add_input(pipeline: Pipeline[Any], clients: Clients, topic: str) -> list[str]:
+    """Ask for a raw topic more, and make room for it in the pipeline's own topics; one line per topic for the operator.
+
+    Raises ConfigurationError where this pipeline cannot read the topic, Refusal where the topic can carry no guarantee or the
+    pipeline runs with another configuration, BudgetExhausted where the charges on it leave no room, KafkaException.
+    """
+    settings = pipeline.settings
+    records = read_ledger(settings, clients)
+    _check(settings, topic, records)
+    known = topics_of(settings, clients, records)
+    if topic in known:
+        return [f"exists   {topic} is read already"]
+    clients.partitions_to_read(topic)
+    check_raw(settings, clients, topic)
+    _check_budget(pipeline, clients, (*known, topic))
+    lines = create_topics(settings, clients.admin(), (*known, topic))
+    _write(settings, clients, codec.AddedTopic(topic=topic, at=int(time.time() * 1000)))
+    lines.append(f"asked    {topic}: it counts from the next trigger on, with what is written from then on")
+    return lines
+
+
+def _check(settings: Settings, topic: str, records: list[codec.LedgerRecord]) -> None:
+    if not settings.several_topics:
+        raise ConfigurationError(
+            f'pipeline.kind="{settings.kind}": reads one topic', "make a pipeline of its own for the other"
+        )
+    if settings.clock.until is not None:
+        raise ConfigurationError(
+            f'clock.kind="{settings.clock.kind}": an archive has what it had when the pipeline began',
+            "name all of its topics as input.topics, and give the pipeline a new name",
+        )
+    if topic.startswith(settings.topic("")):
+        raise ConfigurationError(f"topic={topic} belongs to this pipeline", "name a topic of raw events")
+    if not settings.input.may_read(topic):
+        raise ConfigurationError(
+            f'topic={topic}: input.topic_pattern="{settings.input.topic_pattern}" does not match it',
+            "give that topic to another pipeline",
+        )
+    config = next((record for record in records if isinstance(record, codec.Config)), None)
+    if config is None:
+        raise ConfigurationError(
+            f'pipeline.name="{settings.pipeline.name}": has not begun', "write the topic into input.topics instead"
+        )
+    if changed := codec.changed_fields(config, settings.published_fields(), settings.digest_of_default):
+        raise Refusal(f"the pipeline runs with other values of {', '.join(changed)}", "use its configuration")
+
+
+def _check_budget(pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, ...]) -> None:
+    total, promise = budget_of(pipeline.settings), pipeline.per_window()
+    if total is None or promise is None:
+        return
+    spent = spend_of(Charges(pipeline.settings, clients, lambda: topics).read(complete=True))
+    if not total.windows_left(spent, promise):
+        raise BudgetExhausted(
+            f"budget: epsilon={total.epsilon:g}, delta={total.delta:g} has no room for another window with what was charged on "
+            f"topic={topics[-1]}",
+            "raise [budget] in the open, or give that topic to a pipeline of its own",
+        )
+
+
+def _write(settings: Settings, clients: Clients, record: codec.AddedTopic) -> None:
+    failed: list[KafkaException] = []
+    key, value = codec.encode(record)
+    producer = clients.producer()
+    producer.produce(
+        settings.topic(LEDGER.name),
+        value,
+        key,
+        partition=0,
+        on_delivery=lambda error, _: failed.append(KafkaException(error)) if error is not None else None,
+    )
+    waiting = deliver(producer, _SECONDS)
+    if failed:
+        raise failed[0]
+    if waiting:
+        raise SusurrusError(
+            f"the brokers did not take the record within {_SECONDS:.0f} s", "look at them, and try again"
+        )
