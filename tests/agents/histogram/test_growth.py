@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from susurrus.agents.histogram.growth import TopicGrowth
 from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.ticks import Sources
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.topics import ledger, tick
-from susurrus.topics.sources import SourceMap
+from susurrus.topics.sources import Run, SourceMap
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
@@ -148,3 +149,52 @@ def test_an_archive_does_not_grow(tmp_path: Path) -> None:
     runner.commit(now=WINDOW + 100 * HOUR)
     assert [row.sources for row in ticks(runner)] == [()]
     assert announced(runner) == []
+
+
+def test_an_added_topic_counts_from_the_interval_behind_the_look_that_finds_it_and_is_cut_there(tmp_path: Path) -> None:
+    """What was written before is read by nobody, and what is open then is charged on the new topic in the same commit."""
+    ours, clients = live()
+    book: Any = ours.ledger
+    first = ours.calendar.first_interval(book.first_window)
+    runner = Runner(RouteStage, ours, tmp_path / "r")
+    runner.commit(now=WINDOW + HOUR + GRACE)
+    book.records |= dict([ledger.encode(ledger.AddedTopic(topic="more", at=1))])
+    clients.ends = {0: 70, 1: 90}
+    assert runner.commit(now=WINDOW + HOUR + 2 * GRACE) == 0  # no look, and nothing is found but by a look
+    assert runner.commit(now=WINDOW + 2 * HOUR + GRACE) == 1
+    [found] = announced(runner)
+    assert found.sources == (Run("raw", 0, 2), Run("more", 0, 2))
+    assert (found.number, found.from_interval) == (4, first + 2)  # intervals `first` and `first + 1` are over
+    assert (found.offsets, found.topic_ids) == ({2: 70, 3: 90}, {"more": "raw-1"})
+    charged = [key for topic, _, key, _, _ in runner.written if topic == "charges"]
+    assert charged == [f"more {WINDOW}".encode()]
+    assert book.asked_for == ()
+    clients.ends = {}
+    runner.restart()
+    runner.commit(now=WINDOW + 30 * HOUR)
+    assert len(announced(runner)) == 1
+    assert Sources(ticks(runner)[-1].sources).number(first + 2) == 4
+    joined = Runner(RouteStage, ours, tmp_path / "j", 3)
+    assert (joined.next, joined.stage.report()["interval"]) == (90, first + 1)
+
+
+def test_a_topic_that_grows_while_another_is_added_counts_from_the_look_before(tmp_path: Path) -> None:
+    growth = TopicGrowth(
+        CALENDAR, margin=MARGIN, looked=4, schedule=((0, 2),), sources=SourceMap().grown("a", 1).grown("b", 1)
+    )
+    found = growth.saw({"a": 3, "b": 1}, 7, {"c": 2}, lambda topic, partition: 10 + partition)
+    assert [(grown.first, len(grown.sources)) for grown in found] == [(5, 4), (8, 6)]
+    assert found[1].sources.runs == (("a", 0, 1), ("b", 0, 1), ("a", 1, 2), ("c", 0, 2))
+    assert (found[1].topics, dict(found[1].offsets)) == (("c",), {4: 10, 5: 11})
+    assert [growth.schedule.number(interval) for interval in (4, 5, 7, 8)] == [2, 4, 4, 6]
+
+
+def test_a_look_that_gets_no_answer_about_an_added_topic_is_made_again(tmp_path: Path) -> None:
+    growth = TopicGrowth(CALENDAR, margin=MARGIN, looked=4, schedule=((0, 1),), sources=SourceMap().grown("a", 1))
+
+    def silent(topic: str, partition: int) -> int:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    with pytest.raises(KafkaException):
+        growth.saw({"a": 2}, 7, {"c": 1}, silent)
+    assert (growth.looked, len(growth.sources), growth.schedule.schedule) == (4, 1, ((0, 1),))
