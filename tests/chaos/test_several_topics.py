@@ -102,7 +102,7 @@ def test_users_and_their_caps_are_those_of_all_topics_whoever_is_killed(kafka: B
         assert [row.partition for row in rows.partitions if row.stage == "route"] == [0, 1, 2, 3, 4]
         assert (rows.charged, rows.charged_all) == (1, 1)
     with Pipeline(kafka, tmp_path, "", over(first, second, **CRASHING)) as killed:
-        killed.crash_everywhere("route", 2, THREE_POINTS)
+        killed.crash_everywhere("route", 1, THREE_POINTS)
         killed.start()
         killed.wait()
         assert killed.public() == undisturbed
