@@ -1,15 +1,13 @@
 """The section `[input]`: the raw topics, their formats, and where things are in its records."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
 from susurrus.agents.config.fields import (
     ComputedKey,
     EachSteps,
-    FieldName,
     KeyPart,
     TimeField,
     UserField,
@@ -21,8 +19,6 @@ from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
 from susurrus.agents.types.instants import TimeFormat, TimeZone
 from susurrus.agents.types.one_of import OneOf, meanings
-from susurrus.agents.types.section import Section
-from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.raw import ComputedField
 from susurrus.topics.records.time_spellings import FORMATS as FORMATS_OF_TIME
 from susurrus.topics.records.time_spellings import spelling
@@ -78,7 +74,6 @@ class InputSettings(RawTopics):
     """What happens to records whose key is null or absent: counted under the key null, or set aside."""
     max_key_bytes: Annotated[int, Field(ge=1, le=65_536)] = 4096
     """Longer keys and user ids (canonical JSON, UTF-8 bytes) go to the dead-letter topic."""
-
 
     def time_problems(self) -> Iterator[str]:
         """What of the settings of times does not fit together, one line each that ends with the fix."""

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -86,7 +86,7 @@ class RawTopics(FormatSettings):
         """The section as it is for one raw topic alone."""
         own = self.formats.get(topic)
         written = {} if own is None else {name: getattr(own, name) for name in FormatSettings.model_fields}
-        alone = {"topic": topic, "topics": (), "topic_pattern": None, "formats": {}}
+        alone: dict[str, Any] = {"topic": topic, "topics": (), "topic_pattern": None, "formats": {}}
         found = self.model_copy(update={**written, **alone})
         if own is not None:
             found._schema_text = own.schema_text

@@ -311,7 +311,11 @@ class Settings(Section):
 
 def _written(settings: FormatSettings) -> dict[str, Any]:
     """How a topic is written, as far as that is not the default, as JSON values: a schema by its content."""
-    given = {name for name, field in type(settings).model_fields.items() if getattr(settings, name) != field.get_default(call_default_factory=True, validated_data={})}
+    defaults = {
+        name: field.get_default(call_default_factory=True, validated_data={})
+        for name, field in type(settings).model_fields.items()
+    }
+    given = {name for name, default in defaults.items() if getattr(settings, name) != default}
     found = settings.model_dump(mode="json", include=given - {"registry"})
     if settings.schema_text is not None:
         found["schema_file"] = hashlib.blake2b(settings.schema_text, digest_size=16).hexdigest()

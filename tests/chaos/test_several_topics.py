@@ -33,7 +33,12 @@ def as_json(user: int, key: int) -> bytes:
 
 def as_protobuf(user: int, key: int) -> bytes:
     """As Confluent's serializer frames it: a zero, the schema's id, and the place of the message in its file: one number, 7."""
-    return b"\0" + (7).to_bytes(4, "big") + b"\x02\x0e" + EnumValueDescriptorProto(name=f"u{user}", number=key).SerializeToString()
+    return (
+        b"\0"
+        + (7).to_bytes(4, "big")
+        + b"\x02\x0e"
+        + EnumValueDescriptorProto(name=f"u{user}", number=key).SerializeToString()
+    )
 
 
 def two_topics(broker: Broker) -> tuple[str, str]:
@@ -56,7 +61,9 @@ def over(first: str, second: str, **sections: Any) -> dict[str, Any]:
             "topics": [first, second],
             "user": "name",
             "key": ["number"],
-            "formats": {second: {"format": "protobuf", "message": "google.protobuf.descriptor_pb2:EnumValueDescriptorProto"}},
+            "formats": {
+                second: {"format": "protobuf", "message": "google.protobuf.descriptor_pb2:EnumValueDescriptorProto"}
+            },
         },
         "bounds": {"max_records_per_user": CAP},
         "window": {"trigger_every": "1d"},

@@ -57,7 +57,7 @@ def test_topics_may_be_added_to_the_list_within_an_epoch_and_the_first_one_stand
 def test_streams_read_one_topic() -> None:
     stream = {"method": "tops", "value": "v", "epsilon": 1.0, "bound": 1.0}
     data = {"pipeline": {"name": "p", "kind": "stream"}, "input": {"topics": ["a", "b"]}, "stream": stream}
-    with pytest.raises(ConfigurationError, match='input.topics: kind "stream" reads one topic'):
+    with pytest.raises(ConfigurationError, match=r'input\.topics: kind "stream" reads one topic'):
         settings_from(data, environ={})
 
 
