@@ -1,8 +1,8 @@
 """Adds a raw topic to a pipeline that runs: `susurrus topics add-input`.
 
 The command only asks, by a record in the ledger. Source 0 of route finds it at its next look, which is a public instant. It cuts
-the topic's log there, and announces from which interval on the topic counts (agents/histogram/growth.py). So nothing in the topic, and
-no load of a worker, decides what becomes of another record: docs/guarantees/membership.md.
+the topic's log there, and announces from which interval on the topic counts (agents/histogram/growth.py). So nothing in the topic,
+and no load of a worker, decides what becomes of another record: docs/guarantees/membership.md.
 """
 
 import time

@@ -310,7 +310,8 @@ class Ledger:
         listed, began = self._settings.input.listed, SourceMap(self.start.sources).topics
         if not listed:
             return  # a pattern is part of the digest
-        if foreign := [topic for topic in listed if topic not in (*self.raw_topics, *self.asked_for)]:
+        known = {*self.raw_topics, *asked_for(self.records().values())}
+        if foreign := [topic for topic in listed if topic not in known]:
             raise Refusal(
                 f"input.topics: topic={foreign[0]} is none of those that this pipeline reads",
                 "add it with `susurrus topics add-input`, or leave it out",

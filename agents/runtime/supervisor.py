@@ -94,6 +94,12 @@ class Supervisor:
         if stage.input_topic is None:
             found = self._services.ledger.number(*place)
             if found is None:
+                if self._services.settings.clock.until is not None and self._services.ledger.sources is not None:
+                    log.warning(
+                        "topic=%s partition=%d was added when the archive had begun to be read, so it is not part of it: give the "
+                        "pipeline a new name to start over with the whole archive",
+                        *place,
+                    )
                 return None
             number = found
         return PartitionTask(
