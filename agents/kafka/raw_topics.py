@@ -55,7 +55,7 @@ def read_ledger(settings: Settings, clients: Clients) -> list[codec.LedgerRecord
     """What the ledger holds that this version knows; empty where there is no such topic. Raises KafkaException."""
     topic = settings.topic(LEDGER.name)
     records: dict[bytes, codec.LedgerRecord] = {}
-    for key, value, _ in clients.read(topic, group="status", complete=False) if clients.partitions(topic) else []:
+    for key, value, _ in clients.read(topic, 0, group="status", complete=False) if clients.partitions(topic) else []:
         try:
             record = codec.decode(key, value)
         except MalformedRecord:

@@ -210,8 +210,37 @@ def test_what_a_window_is_charged_is_the_whole_guarantee_under_its_own_name(epoc
     promise = Guarantee(epsilon=1.5, delta=3 * 2.0**-20, mu=0.4, delta_gaussian=2.0**-20, delta_selection=2.0**-19)
     clients: Any = ChargeLog()
     configured = settings(budget=BUDGET)
-    written = charge_of(configured, 5 * DAY, epoch, promise)
+    written = charge_of(configured, "raw", 5 * DAY, epoch, promise)
     assert (written.raw_topic, written.pipeline, written.window, written.epoch) == ("raw", "page-views", 5 * DAY, epoch)
     assert module.guarantee_of(written) == promise
     output = Charges(configured, clients).output(5 * DAY, epoch, promise)
     assert [(row["key"], row["value"]) for row in output.messages] == [encode(written)]
+
+
+def both(log: Iterable[Charge]) -> Charges:
+    """The charges as a pipeline over the topics a and b sees them."""
+    clients: Any = ChargeLog(list(log))
+    source = {"topics": ["a", "b"], "user": "host", "key": ["url"]}
+    return Charges(settings(budget=BUDGET, input=source), clients)
+
+
+def test_a_pipeline_over_two_topics_is_charged_on_each_and_goes_on_when_both_charges_can_be_read() -> None:
+    promise = Guarantee(epsilon=1.5, delta=2e-9, mu=MU, delta_gaussian=1e-9, delta_selection=1e-9)
+    output = both([]).output(2 * DAY, "now", promise)
+    assert [row["key"].decode().split("/")[1] for row in output.messages] == ["a", "b"]
+    on_a, on_b = charge(2, raw="a"), charge(2, raw="b")
+    assert not both([on_a]).include(2 * DAY, "now")
+    assert not both([on_b, charge(2, "others", raw="a")]).include(2 * DAY, "now")
+    assert both([on_a, on_b]).include(2 * DAY, "now")
+
+
+def test_a_window_that_was_charged_on_two_topics_counts_once_and_what_others_charged_on_either_counts() -> None:
+    once = [charge(0, raw="a"), charge(0, raw="b"), charge(1, raw="a"), charge(1, raw="b")]
+    assert len(both(once).read(complete=True)) == 2
+    assert both(once).include(DAY, "now")  # two windows fit
+    with pytest.raises(
+        BudgetExhausted
+    ):  # counted for a user of both topics: one window of each other pipeline, and this one
+        both([charge(0, "on-a", raw="a"), charge(0, "on-b", raw="b"), *once[2:]]).include(DAY, "now")
+    elsewhere = [charge(0, "on-c", raw="c"), charge(0, "on-a", raw="a"), *once[2:]]
+    assert both(elsewhere).include(DAY, "now")
