@@ -60,8 +60,9 @@ def test_a_kind_is_consistent(kind: str) -> None:
     assert pipeline.output.readers == "public"
     for stage in pipeline.stages:
         assert stage.changelog in specs
-        assert stage.input_topic in own | {settings.input.topic}
-        assert stage.purge <= (stage.input_topic in own)
+        [topic] = stage.inputs(settings.input.listed)
+        assert topic in own | {settings.input.topic}
+        assert stage.purge <= (topic in own)
     assert pipeline.initializer[0] in {stage.name for stage in pipeline.stages}
     assert settings.reads_raw == (settings.input.topic not in own)
     assert len(pipeline.digest()) == 32

@@ -20,12 +20,13 @@ from tests.agents.test_pipelines import CONFIGURATIONS
 def test_the_module_says_which_topics_the_agents_of_a_kind_consume(kind: str) -> None:
     pipeline = pipeline_of(settings_from({"pipeline": {"name": "p", "kind": kind}, **CONFIGURATIONS[kind]}))
     raw, prefix = pipeline.settings.input.topic, pipeline.settings.topic("")
+    raw_topics = "the raw topics" if pipeline.settings.several_topics else "the raw topic"
     said = re.findall(rf"^\| `{kind}` \| `([\w-]+)` \| (.+) \|$", agents.__doc__ or "", re.MULTILINE)
     expected = [
-        (agent.name, f"`{agent.topic.removeprefix(prefix)}`" if agent.topic.startswith(prefix) else "the raw topic")
-        for agent in agents_of(pipeline.stages, lambda place, batch: None)
+        (agent.name, f"`{agent.topics[0].removeprefix(prefix)}`" if agent.topics[0].startswith(prefix) else raw_topics)
+        for agent in agents_of(pipeline.stages, [raw], lambda place, batch: None)
     ]
-    assert raw == pipeline.stages[0].input_topic
+    assert pipeline.stages[0].inputs([raw]) == (raw,)
     assert said == expected
 
 
@@ -38,9 +39,9 @@ def test_an_agent_hands_every_batch_to_its_partition_and_does_nothing_else() -> 
         for (topic, partition), batch in zip(places, batches, strict=True):
             yield SimpleNamespace(message=SimpleNamespace(topic=topic, partition=partition), value=batch)
 
-    stage: Any = SimpleNamespace(name="route", input_topic="raw")
-    [agent] = agents_of([stage], lambda place, batch: offered.append((place, batch)))
-    assert (agent.name, agent.topic) == ("route", "raw")
+    stage: Any = SimpleNamespace(name="route", inputs=tuple)
+    [agent] = agents_of([stage], ["raw", "more"], lambda place, batch: offered.append((place, batch)))
+    assert (agent.name, agent.topics) == ("route", ("raw", "more"))
     asyncio.run(agent.consume(SimpleNamespace(events=events)))  # type: ignore[arg-type]
     assert offered == list(zip(places, batches, strict=True))
     assert not any(batch.finished for batch in batches)

@@ -199,7 +199,7 @@ def test_a_worker_that_was_away_when_an_epoch_began_is_to_be_restarted(join: Cal
         first_window=WINDOW,
         origin="latest",
         topic_ids={"raw": "raw-1"},
-        sources=(),
+        sources=(Run("raw", 0, 2),),
         offsets={},
         internal={"x.bounded": {1: 77}},
     )
