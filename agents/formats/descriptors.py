@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
+from susurrus.agents.formats.proto_texts import descriptor_of_text
+
 _KNOWN_FILES: Final = (
     (re.compile(r"google/protobuf/([a-z_]+)\.proto"), r"google.protobuf.\1_pb2"),
     (
@@ -23,15 +25,19 @@ _KNOWN_FILES: Final = (
 """Files that schemas import without a reference to them, and the modules that have them."""
 
 
-def file_of_base64(text: str) -> Any:
-    """The FileDescriptorProto that a registry writes in base64. Raises ValueError."""
+def file_of(text: str) -> Any:
+    """The FileDescriptorProto of a schema as registries write it: in base64, or the text of a .proto file. Raises ValueError."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # optional
     from google.protobuf.message import DecodeError
 
     try:
-        return FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
-    except (binascii.Error, ValueError, DecodeError) as error:
-        raise ValueError("no descriptor in base64") from error
+        data = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return descriptor_of_text(text)  # which has a brace, unless it declares no message
+    try:
+        return FileDescriptorProto.FromString(data)
+    except DecodeError as error:
+        raise ValueError("neither a .proto file nor a descriptor") from error
 
 
 def files_of_set(data: bytes) -> list[Any]:

@@ -15,7 +15,7 @@ _TOKEN: Final = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<word>\w+)|(?P<mark>[^\s\w"'])""",
     re.DOTALL,
 )
-_NESTED: Final = 100  # protobuf's own limit of nesting
+NESTED: Final = 100  # protobuf's own limit of nesting
 _OPEN: Final = {"{": "}", "[": "]"}
 
 
@@ -96,14 +96,14 @@ def file_of_schema(text: str) -> ProtoFile:
 
 def file_of_text(text: str) -> ProtoFile:
     """Reads the text of a .proto file. Raises ValueError."""
-    reader = _Reader(_tokens(text))
+    reader = Reader(tokens(text))
     messages: list[Message] = []
     reader.block(messages, end=None, depth=0)
     return ProtoFile(reader.package, messages)
 
 
-def _tokens(text: str) -> list[str]:
-    """Words, marks, and strings as `"`."""
+def tokens(text: str) -> list[str]:
+    """Words, marks, and strings with their quotes. Raises ValueError."""
     found, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -111,14 +111,14 @@ def _tokens(text: str) -> list[str]:
             raise ValueError("a string or comment does not end")
         at = match.end()
         if match["text"]:
-            found.append('"')
+            found.append(match["text"])
         elif token := match["word"] or match["mark"]:
             found.append(token)
     return found
 
 
-class _Reader:
-    """Goes through the tokens once."""
+class Reader:
+    """Goes through the tokens once. Raises ValueError where something is not as protoc takes it."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens, self._at = tokens, 0
@@ -126,7 +126,7 @@ class _Reader:
 
     def block(self, messages: list[Message], *, end: str | None, depth: int) -> None:
         """The statements up to ``end`` (None: of the file); their messages are added to those of the scope."""
-        if depth > _NESTED:
+        if depth > NESTED:
             raise ValueError("nested too deep")
         while True:
             word = self._peek()

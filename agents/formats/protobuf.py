@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats.descriptors import class_named, file_of_base64, files_of_set, pool_of
+from susurrus.agents.formats.descriptors import class_named, file_of, files_of_set, pool_of
 from susurrus.agents.formats.format import Headers, Overdue, RefusedPayload
 from susurrus.agents.formats.framed import MEANING, FramedFormat
 from susurrus.agents.formats.framing import (
@@ -201,7 +201,7 @@ class Protobuf(FramedFormat):
         """The same, with descriptors. Raises ValueError."""
         if schema.schema_type not in ("PROTOBUF", None):
             return _Schema(ProtoFile("", []))
-        files = [file_of_base64(one.schema_str) for _, one in (*others, ("", schema))]
+        files = [file_of(one.schema_str) for _, one in (*others, ("", schema))]
         for file, (name, _) in zip(files, (*others, (_ITSELF, schema)), strict=True):
             file.name = name  # by which it is imported
         return _Schema(file_of_descriptor(files[-1]), pool_of(files))

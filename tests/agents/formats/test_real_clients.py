@@ -205,3 +205,29 @@ def test_protobuf_by_the_registrys_descriptors_needs_no_class(client: Any, schem
             assert read(form, *records[0]) == fields  # as by the class
     finally:
         del sys.modules["real_view_pb2"]
+
+
+def test_protobuf_by_a_text_with_a_reference_as_serializers_in_java_register_it(
+    client: Any, schema_registry: str
+) -> None:
+    """The registry of the tests gives texts as they are, whichever form is asked for."""
+    from confluent_kafka.schema_registry import Schema, SchemaReference
+
+    made, subject = classes(), f"item-{uuid4().hex}"
+    item = 'syntax = "proto3"; package real; message Item { string sku = 1; }'
+    client.register_schema(subject, Schema(item, "PROTOBUF"))
+    text = """syntax = "proto3"; package real; import "real/item.proto"; import "google/protobuf/struct.proto";
+        import "google/protobuf/timestamp.proto"; import "google/protobuf/duration.proto"; message First {}
+        message View { string u = 1; repeated Item items = 2; google.protobuf.Timestamp timestamp = 3;
+        google.protobuf.Struct struct = 4; google.protobuf.Duration duration = 5; map<string, string> labels = 6; }"""
+    number = client.register_schema(
+        f"view-{uuid4().hex}", Schema(text, "PROTOBUF", [SchemaReference("real/item.proto", subject, 1)])
+    )
+    value = made["View"](u="ann", items=[{"sku": "a"}], labels={"env": "prod"}, duration={"seconds": 2})
+    value.struct.update({"a": True})
+    data = value.SerializeToString()
+    prefix = b"\0" + number.to_bytes(4, "big")
+    paths = [("u",), ("items",), ("labels", "env"), ("struct", "a"), ("duration",)]
+    with contextlib.closing(Protobuf(paths, "real.View", RegistrySettings(url=schema_registry))) as form:
+        assert read(form, prefix + b"\x02\x02" + data, []) == ["ann", [{"sku": "a"}], "prod", True, 2]
+        assert read(form, prefix + b"\0", []) is Reason.OTHER_TYPE
