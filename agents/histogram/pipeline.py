@@ -25,7 +25,8 @@ from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.view import HistogramView
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.requests import settings_of
+from susurrus.agents.kafka.raw_topics import visible
+from susurrus.agents.kafka.requests import REQUEST_SECONDS, settings_of
 from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
@@ -235,7 +236,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def check_topics(self, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
         """Checks the raw topics as well: do they stamp their records as the clock expects?"""
-        raw_topics = self.settings.input.listed if raw_topics is None else raw_topics
+        if raw_topics is None:
+            raw_topics = visible(self.settings, admin.list_topics(timeout=REQUEST_SECONDS).topics)
         own = super().check_topics(admin, raw_topics)  # first, for it says where a raw topic is missing
         return [*(found for topic in raw_topics for found in _raw_topic(self.settings, admin, topic)), *own]
 

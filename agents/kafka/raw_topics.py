@@ -25,6 +25,11 @@ def matching(settings: Settings, names: Iterable[str]) -> tuple[str, ...]:
     )
 
 
+def visible(settings: Settings, names: Iterable[str]) -> tuple[str, ...]:
+    """The raw topics that the settings name; with a pattern, those of a cluster's topics that match."""
+    return settings.input.listed or matching(settings, names)
+
+
 def first_topics(settings: Settings, clients: Clients) -> tuple[str, ...]:
     """The raw topics with which a pipeline begins now. Raises RetryableRefusal where a pattern matches none, KafkaException."""
     if settings.input.listed:

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, error_of
+from susurrus.agents.kafka.raw_topics import visible
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, settings_of
 from susurrus.topics import charges
 from susurrus.topics.spec import LEDGER, TopicSpec
@@ -116,10 +117,10 @@ def _raw_misfits(settings: Settings, admin: AdminClient, topic: str) -> Iterator
 
 def create_topics(settings: Settings, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[str]:
     """Create what is missing; one line per topic for the operator, and warnings. Raises ConfigurationError where a raw topic is
-    missing. raw_topics: by default those that the settings name.
+    missing. raw_topics: by default those that the settings name, or whose names match now.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw_topics = settings.input.listed if raw_topics is None else raw_topics
+    raw_topics = visible(settings, metadata.topics) if raw_topics is None else raw_topics
     raw = _raw_partitions(settings, metadata.topics, raw_topics)
     replication = _replicas(settings, len(metadata.brokers))
     few = few_brokers(settings, len(metadata.brokers))
@@ -191,7 +192,8 @@ def check_topics(settings: Settings, admin: AdminClient, raw_topics: Sequence[st
     by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw = _raw_partitions(settings, metadata.topics, settings.input.listed if raw_topics is None else raw_topics)
+    raw_topics = visible(settings, metadata.topics) if raw_topics is None else raw_topics
+    raw = _raw_partitions(settings, metadata.topics, raw_topics)
     shared = charges.topic_name(settings.pipeline.prefix)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in (shared, *wanted) if name in metadata.topics]

@@ -52,8 +52,7 @@ def _raw_topics(settings: Settings, admin: AdminClient) -> tuple[str, ...]:
     """The raw topics that can be seen. A pattern that matches none yet is said by the worker, which needs one to begin."""
     if not settings.reads_raw:
         return ()
-    listed = settings.input.listed
-    return listed or matching(settings, admin.list_topics(timeout=_ANSWER_SECONDS).topics)
+    return settings.input.listed or matching(settings, admin.list_topics(timeout=_ANSWER_SECONDS).topics)
 
 
 def _has_begun(settings: Settings, admin: AdminClient, missing: list[str]) -> bool:

@@ -115,6 +115,27 @@ def test_users_and_their_caps_are_those_of_all_topics_whoever_is_killed(kafka: B
         assert killed.public() == undisturbed
 
 
+def test_a_pattern_reads_the_topics_that_exist_when_the_pipeline_begins_and_no_later_one(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    name = f"raw-{kafka.new_prefix()}"
+    kept_for_ever = {"retention.ms": "-1"}
+    first, second = (kafka.create_topic(f"{name}-{end}", 1, kept_for_ever) for end in "ab")
+    for topic in (first, second):
+        produce(kafka, topic, [(0, as_json(user, 1), START + user) for user in range(10)])
+    own = over(first, second, input={"topics": None, "topic_pattern": f"{name}-.*", "formats": None})
+    with Pipeline(kafka, tmp_path, "", own) as pipeline:
+        pipeline.start()
+        pipeline.wait(seconds=100)
+        later = kafka.create_topic(f"{name}-0", 1, kept_for_ever)
+        produce(kafka, later, [(0, as_json(1, 1), START)])
+        assert [
+            row.partition for row in collect(pipeline_of(pipeline.settings)).partitions if row.stage == "route"
+        ] == [0, 1]
+        pipeline.start()  # another worker, which could see it
+        assert pipeline.counters()["in"] == 20
+
+
 EVERY, LENGTH = 2_000, 600_000
 
 
