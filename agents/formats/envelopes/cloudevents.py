@@ -29,7 +29,8 @@ class CloudEvents(Envelope):
     def unwrap(self, value: Any, headers: Headers) -> Enveloped | Reason:
         """The data, and the attributes."""
         found = dict(headers)
-        if found.get(_PREFIX + _VERSION) is not None:
+        # The version is required, and left out by producers that do not use the library.
+        if any(found.get(_PREFIX + name) is not None for name in (_VERSION, "type")):
             return _binary(value, found)
         if not isinstance(value, dict) or not isinstance(value.get(_VERSION), str):
             return Reason.NO_ENVELOPE

@@ -258,7 +258,7 @@ def test_what_is_no_cloudevent_is_refused() -> None:
     ]  # fmt: skip
     none: list[Headers] = [()] * (len(values) - 4)
     wrong = Reason.WRONG_TYPE
-    found = rows(form, values, [[("ce_type", b"x")], (), (), bad, *none])
+    found = rows(form, values, [[("ce_time", b"x")], (), (), bad, *none])
     assert found[:9] == [
         *[Reason.NO_ENVELOPE] * 3, Reason.INVALID_UTF8, wrong, Reason.NOT_JSON, wrong, wrong, Reason.TOMBSTONE,
     ]  # fmt: skip
