@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.beside import SCALAR_KEYS
 from susurrus.agents.formats.compression import COMPRESSIONS, MAX_VALUE_BYTES, NONE, within
 from susurrus.agents.formats.csv import Csv
 from susurrus.agents.formats.encodings import ENCODINGS, UTF8
@@ -127,7 +128,8 @@ def _names(form: type[Format]) -> tuple[str, ...]:
 
 def problems(source: InputSection) -> Iterator[str]:
     """What is wrong with the formats' own settings, one line each."""
-    chosen, key = FORMATS[source.format], FORMATS.get(source.key_format)
+    chosen = FORMATS[source.format]
+    key = None if source.key_format in SCALAR_KEYS else FORMATS[source.key_format]
     used = {*_names(chosen), *([] if key is None else _names(key))}
     for name in sorted({name for form in FORMATS.values() for name in _names(form)} - used):
         if getattr(source, name) is not None:
