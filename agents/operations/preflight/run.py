@@ -64,8 +64,12 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     yield from _guarded("clock", lambda: check_brokers_clock(pipeline, admin))
     if not isinstance(partitions, int):
         return  # what follows asks for these topics
-    with contextlib.closing(clients_of(settings, quiet=True)) as clients:
-        raw = raw_topics(settings, clients) if settings.reads_raw else ()
+    try:
+        with contextlib.closing(clients_of(settings, quiet=True)) as clients:
+            raw = raw_topics(settings, clients) if settings.reads_raw else ()
+    except SusurrusError as error:  # a pattern matches nothing
+        yield Finding.of(error, "topic")
+        return
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "topic": lambda: check_topics(pipeline, admin, raw),
         "retention": lambda: check_retention(pipeline, admin, raw),

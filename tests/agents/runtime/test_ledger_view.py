@@ -12,7 +12,7 @@ from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.mechanisms.errors import Refusal
-from susurrus.topics.ledger import Epoch, SourcesRecord, Start, encode
+from susurrus.topics.ledger import AddedTopic, Epoch, SourcesRecord, Start, encode
 from susurrus.topics.progress import Progress
 from susurrus.topics.sources import Run
 from tests.agents.released import settings
@@ -355,3 +355,35 @@ def test_a_raw_partition_joins_where_it_was_first_announced_however_often_the_to
         )
     found = [ledger.joined(partition) for partition in range(2, 9)]
     assert [a and a.from_interval for a in found] == [7, 20, 20, 20, 31, 31, None]
+
+
+def reading(*topics: str) -> dict[str, Any]:
+    return {"topics": list(topics), "user": "host", "key": ["url"]}
+
+
+def test_the_list_of_topics_grows_by_what_was_added_and_not_otherwise(join: Callable[..., Listed]) -> None:
+    first = join(input=reading("raw"))
+    with pytest.raises(Refusal, match=r"topic=more is none of those that this pipeline reads.*add-input"):
+        join(input=reading("raw", "more"))
+    first.log.append(encode(AddedTopic(topic="more", at=1)))
+    assert join(input=reading("raw", "more")).epoch == first.epoch
+    assert join(input={"topic": "raw", "user": "host", "key": ["url"]}).epoch == first.epoch
+
+
+def test_a_topic_that_was_read_from_the_beginning_stays_in_the_list(join: Callable[..., Listed]) -> None:
+    join(input=reading("raw", "more"))
+    with pytest.raises(Refusal, match="topic=more is missing"):
+        join(input=reading("raw"))
+
+
+def test_before_the_ledger_names_sources_only_the_partitions_of_a_single_topic_have_numbers(
+    join: Callable[..., Listed],
+) -> None:
+    one, several = join(only_ask=True), join(only_ask=True, input=reading("raw", "more"))
+    assert one.number("raw", 3) == 3
+    assert several.number("raw", 0) is None
+    begun = join(input=reading("raw", "more"))
+    assert [begun.number(*begun.place(source)) for source in range(len(begun.sources or ()))] == [0, 1, 2, 3]
+    assert begun.number("raw", 9) is None
+    with pytest.raises(Refusal, match="does not name source=4"):
+        begun.place(4)
