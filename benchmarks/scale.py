@@ -70,7 +70,15 @@ class OneWindowLedger:
     epoch_number = 1
     first_window = 0
     way_out = "there is none"
-    start = SimpleNamespace(offsets={0: 0}, topic_id="raw", first_window=FIRST_WINDOW)
+    start = SimpleNamespace(offsets={0: 0}, sources=(("raw", 0, 1),), first_window=FIRST_WINDOW)
+
+    def topic_id(self, topic: str) -> str:
+        """As its clients have it."""
+        return "raw"
+
+    def place(self, source: int) -> tuple[str, int]:
+        """Each source is the partition of its number."""
+        return "raw", source
 
     def begins(self, topic: str, partition: int) -> int:
         """The log's beginning, because this is the first epoch."""

@@ -158,7 +158,6 @@ def increments(
     object.__setattr__(ours, "clients", ends)
     if ours.published_keys is not None:
         object.__setattr__(ours, "published_keys", Transcript())
-    ours.ledger.start.topic_id = "raw-1"  # type: ignore[misc]
     monkeypatch.setattr(route_module, "time", clock)
     stamped = 1 if kind == "broker" else 0
     records = [

@@ -103,6 +103,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
             "ledger": SimpleNamespace(
                 topic="ledger",
                 refresh=lambda **_: None,
+                to_read=lambda: ("raw",),
                 records=lambda: records,
                 charges=SimpleNamespace(topic="c", read=read),
             ),
@@ -303,6 +304,7 @@ def test_every_mark_and_digest_of_the_old_epoch_is_withdrawn(work: Any, monkeypa
     records = {ledger.key_of(record): record for record in old}
     of_ledger = SimpleNamespace(
         refresh=lambda **_: None,
+        to_read=lambda: ("raw",),
         records=lambda: records,
         topic="ledger",
         charges=SimpleNamespace(topic="c", read=lambda **_: []),

@@ -122,7 +122,7 @@ def test_a_raw_log_with_another_value_is_refused(life: Pipeline) -> None:
     lose_state(life)
     start = records(life)[b"start"]
     assert isinstance(start, ledger.Start)
-    moved = msgspec.structs.replace(start, topic_id=clients_of(life.settings, quiet=True).topic_id(raw))
+    moved = msgspec.structs.replace(start, topic_ids={raw: clients_of(life.settings, quiet=True).topic_id(raw)})
     producer, (key, value) = kafka.producer(), ledger.encode(moved)
     producer.produce(life.settings.topic("ledger"), value, key, partition=0)
     producer.flush(30)
