@@ -19,6 +19,7 @@ from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet, Stage
+from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import ledger as ledger_codec
 
 FETCH = 500
@@ -202,7 +203,7 @@ class Runner:
             self.tasks[kind, partition] = task
         try:
             self._pump(task, kind, partition, log, now, min(limit, len(log)))
-        except NotYet:
+        except (NotYet, Refusal):
             task.stage = None  # as a worker does: begin again from what is committed, later
 
     def _pump(self, task: Any, kind: type[Stage], partition: int, log: list[Any], now: int, end: int) -> None:

@@ -40,7 +40,6 @@ from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
-from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.records.fields import Path
 
 FIRST_WINDOW = 1_767_225_600_000
@@ -251,9 +250,9 @@ def _looks_when_it_ticks(route: RouteStage, now: int) -> None:
     if growth is None or interval <= growth.looked:
         return
     growth.looked = interval
-    grown = growth.saw(route.services.clients.partitions(route._topic), interval)
-    if grown is not None:
-        route._announced.append(ledger_codec.SourcesRecord(number=grown[1], from_interval=grown[0]))
+    found = growth.saw({route._topic: route.services.clients.partitions(route._topic)}, interval)
+    for grown in found:
+        route._announce(grown, {})
 
 
 class Registry:
