@@ -19,7 +19,7 @@ MOST_STEPS: Final = 4
 """Arrays in arrays that a record is taken apart by."""
 
 
-class Computed(Section):
+class ComputedScalar(Section):
     """A user, or a part of one, or an event time that is computed from a record's fields."""
 
     expression: ExpressionText
@@ -75,15 +75,15 @@ _Field = Annotated[str, Field(min_length=1), Tag("tag-field")]
 KeyPart = Annotated[
     Annotated[str, Tag("tag-field")] | Annotated[ComputedKey, Tag("tag-expression")], Discriminator(_tag)
 ]
-UserPart = Annotated[_Field | Annotated[Computed, Tag("tag-expression")], Discriminator(_tag)]
+UserPart = Annotated[_Field | Annotated[ComputedScalar, Tag("tag-expression")], Discriminator(_tag)]
 UserField = Annotated[
     Annotated[str, Tag("tag-field")]
-    | Annotated[Computed, Tag("tag-expression")]
+    | Annotated[ComputedScalar, Tag("tag-expression")]
     | Annotated[tuple[UserPart, ...], Field(min_length=1, max_length=MOST_PARTS), Tag("tag-fields")],
     Discriminator(_tag_of_user),
     BeforeValidator(_one),
 ]
-TimeField = Annotated[_Field | Annotated[Computed, Tag("tag-expression")], Discriminator(_tag)]
+TimeField = Annotated[_Field | Annotated[ComputedScalar, Tag("tag-expression")], Discriminator(_tag)]
 ListField = Annotated[_Field | Annotated[ComputedList, Tag("tag-expression")], Discriminator(_tag)]
 
 
@@ -104,11 +104,11 @@ class EachStep(Section):
 EachSteps = Annotated[tuple[EachStep, ...], Field(max_length=MOST_STEPS), BeforeValidator(_several)]
 
 
-def scalar_of(part: "str | Computed | ComputedKey | ComputedList") -> str | ComputedField:
+def scalar_of(part: "str | ComputedScalar | ComputedKey | ComputedList") -> str | ComputedField:
     """A path as it is; what is computed as the decoder knows it."""
     return part if isinstance(part, str) else ComputedField(part.expression)
 
 
-def said(part: "str | Computed | ComputedList") -> str:
+def said(part: "str | ComputedScalar | ComputedList") -> str:
     """A field as messages name it."""
     return part if isinstance(part, str) else part.expression

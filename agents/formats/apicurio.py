@@ -34,7 +34,7 @@ class ApicurioSchema:
     schema_type: None = None
 
 
-class Apicurio:
+class ApicurioInterface:
     """Asks for schemas by Apicurio's ids. client: confluent-kafka's. error: its type of errors, which this raises, too."""
 
     def __init__(self, client: Any, error: type[Exception]) -> None:

@@ -28,7 +28,7 @@ Columns = dict[Path, list[Any]]
 
 
 @dataclass(slots=True)
-class Table:
+class RowTable:
     """The rows of a chunk. columns: by path, UNSET where absent. reason: why a row is to be refused, 0 where it is good.
 
     unasked: rows of which the condition's fields cannot be had. record: each row's record there; None where rows are records.
@@ -72,7 +72,7 @@ class Table:
         )
 
 
-class Step:
+class ListStep:
     """Takes rows apart once.
 
     of: where the list or map is, or what computes a list of texts. name: what an item is called; None where the items stand for the
@@ -92,7 +92,7 @@ class Step:
         """What must be known of a row to take it apart."""
         return list(self.of.expression.fields) if isinstance(self.of, Evaluation) else [self.of]
 
-    def apart(self, table: Table) -> Table:
+    def apart(self, table: RowTable) -> RowTable:
         """The rows of the items. A row that is to be refused stays one row."""
         containers, failed = self._containers(table)
         found: list[list[Any] | Reason] = []
@@ -121,9 +121,9 @@ class Step:
             flat += one
         return self._rows(table, index, flat, reasons)
 
-    def _rows(self, table: Table, index: list[int], items: list[Any], reasons: Mapping[int, Reason]) -> Table:
+    def _rows(self, table: RowTable, index: list[int], items: list[Any], reasons: Mapping[int, Reason]) -> RowTable:
         columns = {path: [column[row] for row in index] for path, column in table.columns.items()}
-        after = Table(
+        after = RowTable(
             rows=len(index),
             columns=columns,
             reason=[int(reasons.get(row, Reason.OK)) for row in range(len(index))],
@@ -148,7 +148,7 @@ class Step:
                     after.refuse(row, Reason.WRONG_TYPE, unasked=path in self._asked)
         return after
 
-    def _containers(self, table: Table) -> tuple[Sequence[Any], Sequence[int]]:
+    def _containers(self, table: RowTable) -> tuple[Sequence[Any], Sequence[int]]:
         if not isinstance(self.of, Evaluation):
             return table.columns[self.of], [0] * table.rows
         # A field of a row that is bad already may be of any kind: it decides nothing.

@@ -4,6 +4,7 @@ A framing is taken off and nothing else: no schema is asked for, and no record i
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from susurrus.agents.formats.format import Format, Headers, Overdue
@@ -35,14 +36,18 @@ class Json(Format):
 
     def __init__(self, paths: Sequence[Path], setting: Any, framing: str | None = None) -> None:
         super().__init__(paths, setting)
-        self._reader = JsonReader(paths)
+        self._lists: Sequence[Path] = ()
         self.framing = FRAMINGS[framing or self.framings[0]]
         self.reads_headers = self.framing.reads_headers
 
     def prepare(self, first: Sequence[Path], lists: Sequence[Path]) -> None:
         """Reads the condition's fields of payloads of which others cannot be read, and leaves the members of lists."""
         super().prepare(first, lists)
-        self._reader = JsonReader(self.paths, first, lists)
+        self._lists = lists
+
+    @cached_property
+    def _reader(self) -> JsonReader:
+        return JsonReader(self.paths, self.first, self._lists)
 
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None

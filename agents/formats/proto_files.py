@@ -96,7 +96,7 @@ def file_of_schema(text: str) -> ProtoFile:
 
 def file_of_text(text: str) -> ProtoFile:
     """Reads the text of a .proto file. Raises ValueError."""
-    reader = Reader(tokens(text))
+    reader = ProtoReader(tokens(text))
     messages: list[Message] = []
     reader.block(messages, end=None, depth=0)
     return ProtoFile(reader.package, messages)
@@ -117,7 +117,7 @@ def tokens(text: str) -> list[str]:
     return found
 
 
-class Reader:
+class ProtoReader:
     """Goes through the tokens once. Raises ValueError where something is not as protoc takes it."""
 
     def __init__(self, tokens: list[str]) -> None:

@@ -7,7 +7,7 @@ pool of descriptors finds them from the scope outwards, as protoc does. Features
 
 from typing import Any, Final
 
-from susurrus.agents.formats.proto_files import NESTED, Reader, tokens
+from susurrus.agents.formats.proto_files import NESTED, ProtoReader, tokens
 
 _TYPES: Final = {
     "double": 1, "float": 2, "int64": 3, "uint64": 4, "int32": 5, "fixed64": 6, "fixed32": 7, "bool": 8, "string": 9, "bytes": 12,
@@ -26,7 +26,7 @@ def descriptor_of_text(text: str) -> Any:
     return file
 
 
-class _Compiler(Reader):
+class _Compiler(ProtoReader):
     """Adds what it reads to a descriptor."""
 
     def __init__(self, found: list[str], file: Any) -> None:

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.beside import Beside, Record
 from susurrus.agents.formats.format import Format, Overdue
-from susurrus.agents.formats.items import Step, Table
+from susurrus.agents.formats.items import ListStep, RowTable
 from susurrus.topics.records.fields import BESIDE, Path
 from susurrus.topics.records.payloads import Chunk
 
@@ -45,7 +45,7 @@ class RecordReader:
         *,
         paths: Sequence[Path],
         wanted: Sequence[Path],
-        steps: Sequence[Step] = (),
+        steps: Sequence[ListStep] = (),
         asked: Sequence[Path] | None = None,
     ) -> None:
         self._form, self._beside, self._paths, self._steps = form, beside, list(paths), steps
@@ -89,7 +89,7 @@ class RecordReader:
         self._form.close()
         self._beside.close()
 
-    def _table(self, chunk: Chunk, records: Sequence[Record], overdue: Overdue) -> Table:
+    def _table(self, chunk: Chunk, records: Sequence[Record], overdue: Overdue) -> RowTable:
         """All rows of a chunk, also the bad ones; fewer where a key must wait."""
         beside, failed = self._beside.columns(records, overdue)
         rows = min([chunk.rows, *map(len, beside.values())])
@@ -97,7 +97,7 @@ class RecordReader:
         for path, column in zip(value_paths(self._wanted), chunk.columns, strict=True):
             found = iter(column)
             columns[path or VALUE] = [UNSET if row in chunk.refused else next(found) for row in range(rows)]
-        table = Table(rows=rows, columns=columns, reason=[0] * rows)
+        table = RowTable(rows=rows, columns=columns, reason=[0] * rows)
         for row, why in {**chunk.pending, **chunk.refused}.items():
             if row < rows:
                 table.refuse(row, why, unasked=row in chunk.refused and bool(self._asked_of_value))

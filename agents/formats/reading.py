@@ -9,7 +9,7 @@ from susurrus.agents.formats import FORMATS, InputSection, decoder_of, is_plain_
 from susurrus.agents.formats.beside import KEY, SCALAR_KEYS, Beside, problem
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.format import Format
-from susurrus.agents.formats.items import Step
+from susurrus.agents.formats.items import ListStep
 from susurrus.agents.formats.reader import OF_VALUE, RecordReader, value_paths
 from susurrus.topics.records.fields import BESIDE, Path, check_paths, parse_path, written
 from susurrus.topics.records.raw import ComputedField
@@ -86,16 +86,16 @@ def of_values(form: Format) -> RecordReader:
 
 def steps_of(
     lists: Sequence[tuple[str | ComputedField, str | None]], paths: Sequence[Path], asked: Sequence[Path]
-) -> tuple[list[Step], list[Path]]:
+) -> tuple[list[ListStep], list[Path]]:
     """The steps, and what must be known of a record before the first of them; without steps, the paths as they are. Raises
     ValueError where one path leads through another."""
-    steps: list[Step] = []
+    steps: list[ListStep] = []
     wanted = list(paths)
     for of, name in reversed(lists):
         container = (
             parse_path(of) if isinstance(of, str) else Evaluation(parse(of.expression, listed=True), listed=True)
         )
-        step = Step(container, name, wanted, asked)
+        step = ListStep(container, name, wanted, asked)
         wanted = list(dict.fromkeys([*(path for path in wanted if path not in step.inner), *step.outer]))
         steps.insert(0, step)
     check_paths(value_paths(wanted))

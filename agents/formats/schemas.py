@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from susurrus.agents.formats.apicurio import Apicurio
+from susurrus.agents.formats.apicurio import ApicurioInterface
 from susurrus.agents.formats.format import Unanswered, UnknownSchema
 from susurrus.agents.formats.framing import GUID, ID, SchemaName
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
@@ -66,7 +66,7 @@ class Schemas(Generic[T]):
         (registry,) = optional_modules(("confluent_kafka.schema_registry",), "input.registry")
         self._refused = registry.SchemaRegistryError
         self._client = setting.client("input.registry")
-        self._apicurio = Apicurio(self._client, self._refused)
+        self._apicurio = ApicurioInterface(self._client, self._refused)
         self._parse, self._follow = parse, follow
         self._form = {} if written is None else {"fmt": written}
         self._found: dict[SchemaName, T | None] = {}

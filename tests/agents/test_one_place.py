@@ -46,7 +46,8 @@ def test_no_other_module_asks_for_a_column_kind_a_clock_or_a_format(path: Path) 
         assert not set(texts(module)) & (set(CLOCKS) - {"broker"})  # which is also a setting of Kafka's clients
     if not {"formats", "outputs"} & {path.parent.name}:
         assert not set(asked(module, "format")) & set(FORMATS)
-        assert not set(texts(module)) & (set(FORMATS) - {"json"})  # which is also what pydantic calls a mode
+        # Of these words one is also a mode of pydantic, one a form of exports, and one what people write.
+        assert not set(texts(module)) & (set(FORMATS) - {"json", "csv", "text"})
 
 
 FOLDERS = set(KINDS)

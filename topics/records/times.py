@@ -52,13 +52,14 @@ class TimeReader:
         self._format = DEFAULT_FORMAT if time_format is None else time_format
         self._spelling = spelling(self._format)
         self._zone = None if time_zone is None else Zone(time_zone)
-        self._readers: dict[type, Callable[[Sequence[Any]], tuple[Int64s, Reasons]]] = {
-            int: self._integers,
-            float: self._floats,
-            str: self._texts if self._unit is None else self._digits,
-            Decimal: self._decimals,
-            datetime: self._datetimes,
-            date: self._dates,
+        # Functions, not methods of this object, which would then be in a circle.
+        self._readers: dict[type, Callable[[TimeReader, Sequence[Any]], tuple[Int64s, Reasons]]] = {
+            int: TimeReader._integers,
+            float: TimeReader._floats,
+            str: TimeReader._texts if self._unit is None else TimeReader._digits,
+            Decimal: TimeReader._decimals,
+            datetime: TimeReader._datetimes,
+            date: TimeReader._dates,
             list: _refused(Reason.NOT_A_SCALAR),
             dict: _refused(Reason.NOT_A_SCALAR),
             type(None): _refused(Reason.MISSING_TIME),
@@ -85,11 +86,11 @@ class TimeReader:
         return times, reasons
 
     def _of(self, kind: type, column: Sequence[Any]) -> tuple[Int64s, Reasons]:
-        return self._readers.get(kind, _refused(Reason.BAD_TIME))(column)
+        return self._readers.get(kind, _refused(Reason.BAD_TIME))(self, column)
 
     def _integers(self, column: Sequence[int]) -> tuple[Int64s, Reasons]:
         if self._unit is None:
-            return _refused(Reason.TIME_NOT_A_TEXT)(column)
+            return _refused(Reason.TIME_NOT_A_TEXT)(self, column)
         try:
             return integer_times(np.fromiter(column, np.int64, len(column)), self._unit)
         except OverflowError:
@@ -102,12 +103,12 @@ class TimeReader:
 
     def _floats(self, column: Sequence[float]) -> tuple[Int64s, Reasons]:
         if self._unit is None:
-            return _refused(Reason.TIME_NOT_A_TEXT)(column)
+            return _refused(Reason.TIME_NOT_A_TEXT)(self, column)
         return float_times(np.fromiter(column, np.float64, len(column)), self._unit)
 
     def _decimals(self, column: Sequence[Decimal]) -> tuple[Int64s, Reasons]:
         if self._unit is None:
-            return _refused(Reason.TIME_NOT_A_TEXT)(column)
+            return _refused(Reason.TIME_NOT_A_TEXT)(self, column)
         unit = self._unit
         return self._in_utc([decimal_time(stamp, unit) for stamp in column])
 
@@ -187,8 +188,8 @@ def event_times(
     return TimeReader(unit, time_format, time_zone)(column)
 
 
-def _refused(reason: Reason) -> Callable[[Sequence[Any]], tuple[Int64s, Reasons]]:
-    def refuse(column: Sequence[Any]) -> tuple[Int64s, Reasons]:
+def _refused(reason: Reason) -> Callable[[TimeReader, Sequence[Any]], tuple[Int64s, Reasons]]:
+    def refuse(_: TimeReader, column: Sequence[Any]) -> tuple[Int64s, Reasons]:
         return np.zeros(len(column), np.int64), np.full(len(column), reason, np.uint8)
 
     return refuse
