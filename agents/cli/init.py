@@ -3,26 +3,29 @@
 The file is checked as any other before it is written (agents/cli/new_file.py).
 """
 
-import json
 import os
 import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from susurrus.agents.cli.console import err, out
+from susurrus.agents.cli.field_table import field_table
 from susurrus.agents.cli.new_file import FileAnswers, toml
 from susurrus.agents.config import load
+from susurrus.agents.config.input import KAFKA
+from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.keys import TEXT
 from susurrus.agents.histogram.clock import CREATE_TIME
-from susurrus.agents.operations.sample import Found, look
+from susurrus.agents.operations.advice import toml_value
+from susurrus.agents.operations.look import MEMBERS, Found, look, times_in
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -39,8 +42,11 @@ def init(
     topic: Annotated[str | None, typer.Option(help="The raw topic.")] = None,
     user: Annotated[str | None, typer.Option(help="The field that names the protected user.")] = None,
     key: Annotated[list[str] | None, typer.Option(help="A field to group by; repeat it for a composite key.")] = None,
+    time: Annotated[str | None, typer.Option(help="The field with the event time; kafka: the record's stamp.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the pipeline; that of the topic.")] = None,
-    registry: Annotated[str | None, typer.Option(help="Address of the schema registry, for Avro.")] = None,
+    registry: Annotated[
+        str | None, typer.Option(help="Address of the schema registry, where records name schemas.")
+    ] = None,
     window: Annotated[str, typer.Option(help="Length of a window.")] = "1d",
     trigger: Annotated[str, typer.Option(help="Time between releases.")] = "15m",
     records: Annotated[int, typer.Option(help="Records of a user that count in a window.")] = 32,
@@ -58,7 +64,8 @@ def init(
 ) -> None:
     """Write a commented configuration after a few questions.
 
-    It shows the names and types of the fields of ten records. SUSURRUS__KAFKA__PROPERTIES__... variables give credentials.
+    It looks at ten records: how they are written, and the names and types of their fields.
+    SUSURRUS__KAFKA__PROPERTIES__... variables give credentials.
 
         susurrus config init --topic web-requests --user host --key url --yes
     """
@@ -68,12 +75,13 @@ def init(
     servers = ask("Brokers (host:port, ...)", bootstrap_servers, "localhost:9092", "--bootstrap-servers")
     topic = ask("Raw topic", topic, None, "--topic")
     found = _looked(servers, topic, registry, show_values) if look else None
-    if registry is None and found is not None and found.coded:
+    if registry is None and found is not None and found.needs_registry:
         registry = ask(
             "The records name a registered schema. Registry's address", None, "http://localhost:8081", "--registry"
         )
         found = _looked(servers, topic, registry, show_values)
-    fields = {} if found is None else found.fields
+    fields = _choices(found)
+    layout = _layout(found, registry)
     user = ask("Field that names the protected user", user, _first(fields, _USERS), "--user", fields)
     keys = ask(
         "Fields to group by (a, b for a composite key)",
@@ -82,6 +90,18 @@ def init(
         "--key",
         fields,
     )
+    times = {} if found is None else times_in(found)
+    if time is None and times and not yes:
+        own = f"kafka: the record's own stamp; {', '.join(times)}"
+        time = ask(f"Event time ({own})", None, KAFKA, "--time")
+    time = "" if time in (None, KAFKA) else _noted(time or "", fields)
+    layout |= times.get(time, {})
+    if (
+        found is not None
+        and found.key_format != TEXT.name
+        and any(one.startswith("$key") for one in (user, keys, time))
+    ):
+        layout["key_format"] = found.key_format
     window = ask("Length of a window", window if yes else None, window, "--window")
     trigger = ask("Time between releases", trigger if yes else None, trigger, "--trigger")
     if sum_of is None and not yes:
@@ -102,9 +122,11 @@ def init(
         servers=servers,
         topic=topic,
         name=name or plain,
-        registry=registry or "",
+        registry=registry if registry and "registry" in _may_have(layout) else "",
         user=user,
         key=[part.strip() for part in keys.split(",")],
+        layout=layout,
+        time=time,
         stamped=stamped,
         window=window,
         trigger=trigger,
@@ -194,22 +216,42 @@ def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -
     except ConfigurationError as problem:
         err().print(f"note: the topic is not looked at: {problem}", markup=False)
         return None
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("field", "type", f"in {found.records} records", *(["one value (raw data)"] if show_values else [])):
-        table.add_column(title)
-    for path in list(found.fields)[:_SHOWN_FIELDS]:
-        value = [escape(json.dumps(found.values.get(path), default=str)[:40])] if show_values else []
-        table.add_row(escape(path), found.fields[path], str(found.seen[path]), *value)
+    if found.layout:
+        said = ", ".join(f"{name} = {toml_value(value)}" for name, value in found.layout.items())
+        err().print(f"the records are read with {said}", markup=False)
+    for note in found.notes:
+        err().print(f"note: {note}", markup=False)
     if found.fields:
-        err().print(table)
+        err().print(field_table(found, most=_SHOWN_FIELDS, values=show_values))
     else:
         seen = (
-            f"the {found.records} records that were looked at are no JSON objects"
+            f"the {found.records} records that were looked at show none"
             if found.records
             else "the topic has no records"
         )
         err().print(f"note: {seen}, so no fields are shown; name them yourself")
     return found
+
+
+def _choices(found: Found | None) -> dict[str, str]:
+    """The fields that a file may name, with their types."""
+    if found is None:
+        return {}
+    return {name: seen.type for name, seen in found.named().items() if MEMBERS not in name}
+
+
+def _may_have(layout: Mapping[str, Any]) -> Sequence[str | None]:
+    """Settings of `[input]` that belong to the format."""
+    form = FORMATS[layout.get("format", Json.name)]
+    return (form.setting, *form.options)
+
+
+def _layout(found: Found | None, registry: str | None) -> dict[str, Any]:
+    """What the look proposes, as a file writes it. Without a look a registry means Avro, as most topics with one are."""
+    layout = {} if found is None else dict(found.layout)
+    if registry and "format" not in layout and (found is None or not found.fields):
+        layout = {"format": Avro.name, **layout}
+    return layout
 
 
 def _environment() -> dict[str, str]:

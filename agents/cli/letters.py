@@ -44,7 +44,7 @@ def picture(settings: Settings, topic: str, found: Scan, shown: Shown, *, values
         yield Text("\nThe newest, and where their records are:")
         yield _references(shown)
         for letter, record in shown if values else ():
-            yield Text.assemble((f"{letter.topic} {letter.partition} {letter.offset}: ", "bold"), _printable(record))
+            yield Text.assemble((f"{letter.topic} {letter.partition} {letter.offset}: ", "bold"), _record(record))
         if not values:
             yield Text("Show the first of them (raw data; or use --values):")
             yield Text(f"    {console_command(settings, shown[0][0])}", style=COMMAND)
@@ -85,15 +85,21 @@ def _references(shown: Shown) -> Table:
     return table
 
 
-def _printable(record: RawRecord | None) -> str:
-    """A record for a terminal, which must not obey what a producer wrote."""
-    if record is None:
-        return "the record is gone from the raw topic"
-    if record.value is None:
+def _record(record: RawRecord | None) -> str:
+    return "the record is gone from the raw topic" if record is None else printable(record.value)
+
+
+def printable(value: bytes | None) -> str:
+    """A record's value for a terminal, which must not obey what a producer wrote."""
+    if value is None:
         return "no value"
-    text = record.value[: 4 * _LONGEST].decode("utf-8", "backslashreplace")
-    text = "".join(c if c.isprintable() else "�" for c in text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(record.value):,} bytes)"
+    text = printed(value[: 4 * _LONGEST].decode("utf-8", "backslashreplace"))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(value):,} bytes)"
+
+
+def printed(text: str, most: int | None = None) -> str:
+    """A text without control characters. most: so many characters of it."""
+    return "".join(c if c.isprintable() else "�" for c in text[:most])
 
 
 def letters_json(topic: str, found: Scan, shown: Shown, values: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
+from keyword import iskeyword
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -16,7 +17,7 @@ from susurrus.agents.cli.helps import readable
 
 
 class Command(NamedTuple):
-    """A command or a group of commands. Its function has the last word of its path as its name."""
+    """A command or a group of commands. Its function has the last word of its path as its name (with `_` behind `try`)."""
 
     path: str
     module: str | None
@@ -47,6 +48,7 @@ COMMANDS: Final = (
     Command("preflight", "preflight", "Check brokers, topics, rights, clocks, disk and limits, and say what to do."),
     Command("report", "report", "Read one number a line from standard input."),
     Command("status", "status", "Show what runs, what became of the records, and why results are thin."),
+    Command("try", "trying", "Say what would become of the newest records."),
     Command(
         "tune",
         "tune",
@@ -105,8 +107,9 @@ class Unloaded(TyperCommand):
         """The command itself."""
         module = import_module(f"{__package__}.{self._entry.module}")
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        function = self._name.replace("-", "_")
         alone.command(self._name, context_settings=dict(self._entry.context))(
-            getattr(module, self._name.replace("-", "_"))
+            getattr(module, function + "_" * iskeyword(function))
         )
         return readable(typer.main.get_command(alone))
 

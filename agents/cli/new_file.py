@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram.clock import CLOCKS
+from susurrus.agents.operations.advice import toml_value
 
 
 @dataclass(slots=True)
@@ -18,6 +20,10 @@ class FileAnswers:
     registry: str
     user: str
     key: list[str]
+    layout: Mapping[str, Any]
+    """Entries of `[input]` that say how records are written, as far as they differ from the defaults."""
+    time: str
+    """A field with the event time; empty for the record's own stamp."""
     stamped: int
     window: str
     trigger: str
@@ -35,7 +41,8 @@ def toml(answers: FileAnswers, *, secret: str) -> str:
 
     clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
     registry = f"\n[input.registry]\nurl = {_text(a.registry)}\n" if a.registry else ""
-    form = f'format = "{Avro.name}"\n' if a.registry else ""
+    form = "".join(f"{name} = {toml_value(value)}\n" for name, value in a.layout.items())
+    time = f"time = {_text(a.time)} # the event's own time; without it, the record's stamp counts\n" if a.time else ""
     total = (
         f'\n[[columns]]\nname = {_text(_column(a.sum_of))}\nkind = "sum"\nfield = {_text(a.sum_of)}\n'
         f"lower = {a.lower:g}                               # values are clamped, and the noise follows the bounds:\n"
@@ -61,7 +68,7 @@ bootstrap_servers = {_text(a.servers)}
 topic = {_text(a.topic)} # Susurrus reads it and never changes it
 {form}user = {_text(a.user)} # the field that identifies the protected user
 key = [{", ".join(map(_text, a.key))}] # what to group by; several fields make a composite key
-{registry}
+{time}{registry}
 [clock]
 kind = "{clock.kind}" # {clock.meaning}
 

@@ -44,7 +44,8 @@ def _filtered(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
         share=facts.share(number),
         why=f"The condition is {settings.input.where}. A record for which it is false or null does not count.",
         action="if it leaves out more than it should, compare it with the fields of a record (a missing field is null, upper and "
-        f"lower case of a name matter, names stand in double quotes and texts in single ones), and correct it, {_CHANGE}",
+        f"lower case of a name matter, names stand in double quotes and texts in single ones), and correct it, {_CHANGE}; "
+        "`susurrus try` finds names that no record has",
     )
 
 

@@ -1,13 +1,14 @@
 """All checks in the order in which an operator would repair them; one that fails does not hide the others."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.finding import Finding
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.operations import compiled, tls
@@ -25,6 +26,7 @@ from susurrus.agents.operations.preflight.registries import check_input_registry
 from susurrus.agents.operations.preflight.topics import check_isolation, check_retention, check_topics
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.operations.status import collect
+from susurrus.agents.operations.topic_trial import check_records
 from susurrus.agents.runtime.initial_offsets import check_start
 from susurrus.agents.runtime.ledger import CHANGE_BACK
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -75,6 +77,7 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         "retention": lambda: check_retention(pipeline, admin, raw),
         "isolation": lambda: check_isolation(admin, raw),
         "time stamps": lambda: check_stamps(admin, raw),
+        "records": lambda: _check_records(pipeline, raw),
         "open files": lambda: check_files(pipeline, partitions=partitions, brokers=brokers),
         "threads": lambda: check_threads(pipeline, partitions=partitions, brokers=brokers),
         "epoch": lambda: _check_epoch(pipeline),
@@ -106,6 +109,12 @@ def _check_rights(pipeline: Pipeline[Any], admin: AdminClient, *, topics_too: bo
     yield from missing
     if not missing and topics_too:
         yield Finding("rights", "ok", "all that a worker needs")
+
+
+def _check_records(pipeline: Pipeline[Any], raw: Sequence[str]) -> Iterator[Finding]:
+    """What would become of the newest records, for the kind that reads more than one field of them."""
+    if pipeline.settings.tried:
+        yield from check_records(HistogramSettings.of(pipeline.settings), raw)
 
 
 def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:

@@ -1,9 +1,12 @@
 """`susurrus config init`: what it writes passes the check, never replaces a file, and shows no value."""
 
+import gzip
 import json
 import re
+import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -141,4 +144,68 @@ def test_it_looks_at_the_topic_and_asks_with_what_it_finds(
     assert '"/secret"' in shown.stderr
     assert "no record that was looked at has usr" in shown.stderr
     missing = init(tmp_path / "r.toml", *servers, *NEEDED, "--topic", "none-such", "--yes")
-    assert 'input.topic = "none-such": there is no such topic' in missing.stderr
+    assert "topic=none-such does not exist: correct input.topic" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "headers", "arguments", "source"),
+    [
+        (
+            [gzip.compress(json.dumps({"page": "/a", "ts": int(time.time())}).encode())] * 3,
+            (7).to_bytes(8, "big"),
+            [("user-id", b"ann")],
+            ["--user", "$key", "--key", "page", "--time", "ts"],
+            {
+                "compression": "auto", "key_format": "int64", "user": "$key", "key": ["page"], "time": "ts", "time_unit": "s",
+            },
+        ),
+        (
+            [b'[{"u": "a", "k": 1}, {"u": "b", "k": 2}]'],
+            None,
+            [],
+            ["--user", "u", "--key", "k"],
+            {"each": {"of": "$value"}, "user": "u", "key": ["k"]},
+        ),
+        (
+            [b"ann\t/a", b"bob\t/b"],
+            None,
+            [("user-id", b"ann")],
+            ["--user", "$headers.user-id", "--key", "field_2"],
+            {
+                "format": "csv", "columns": ["field_1", "field_2"], "delimiter": "\t",
+                "user": "$headers.user-id", "key": ["field_2"],
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_look_recognises_is_in_the_file_and_passes_the_check(
+    kafka: Broker, tmp_path: Path, values: list[bytes], key: Any, headers: Any, arguments: list[str], source: Any
+) -> None:
+    topic = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1)
+    producer = kafka.producer()
+    for value in values:
+        producer.produce(topic, value, key=key, headers=headers)
+    producer.flush(20)
+    path = tmp_path / "p.toml"
+    done = init(path, "--bootstrap-servers", kafka.bootstrap_servers, "--topic", topic, "--yes", *arguments)
+    assert done.exit_code == 0, done.output
+    assert "note: no record" not in done.stderr
+    assert tomllib.loads(path.read_text())["input"] == {"topic": topic, **source}
+    checked = runner.invoke(app, ["config", "check", str(path)])
+    assert checked.exit_code == 0, checked.output
+    tried = runner.invoke(app, ["try", "--config", str(path), "--json"])
+    [found] = json.loads(tried.stdout)["topics"]
+    assert [one["outcome"] for one in found["outcomes"]] == ["kept"], tried.stdout
+
+
+def test_it_asks_for_the_event_time_where_a_field_may_have_it(kafka: Broker, tmp_path: Path) -> None:
+    topic = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1)
+    producer = kafka.producer()
+    producer.produce(topic, json.dumps({"user": "ann", "page": "/a", "at": "2026-10-01T00:00:00Z"}))
+    producer.flush(20)
+    path = tmp_path / "p.toml"
+    # topic, user, key, time, window, trigger, no sum, epsilon
+    done = init(path, "--bootstrap-servers", kafka.bootstrap_servers, answers=f"{topic}\nuser\npage\nat\n1h\n5m\n\n2\n")
+    assert done.exit_code == 0, done.output
+    data = tomllib.loads(path.read_text())
+    assert data["input"] == {"topic": topic, "user": "user", "key": ["page"], "time": "at", "time_unit": "iso"}
