@@ -21,7 +21,7 @@ def field_table(found: Found, *, most: int, values: bool) -> Table:
         often = f"{seen.present:,}" + (f", {seen.nulls:,} null" if 0 < seen.nulls < seen.present else "")
         often = "" if MEMBERS in name else often
         value = [Text(printed(json.dumps(seen.value, ensure_ascii=False, default=str), 40))] if values else []
-        table.add_row(Text(name), Text(seen.type), often, *value)
+        table.add_row(Text(printed(name)), Text(seen.type), often, *value)
     if len(found.fields) > most:
         table.add_row(Text(f"… {len(found.fields) - most:,} more", style="dim"))
     return table

@@ -90,7 +90,7 @@ def init(
         "--key",
         fields,
     )
-    times = {} if found is None else times_in(found)
+    times = {} if found is None else {name: how for name, how in times_in(found).items() if name in fields}
     if time is None and times and not yes:
         own = f"kafka: the record's own stamp; {', '.join(times)}"
         time = ask(f"Event time ({own})", None, KAFKA, "--time")
@@ -237,7 +237,7 @@ def _choices(found: Found | None) -> dict[str, str]:
     """The fields that a file may name, with their types."""
     if found is None:
         return {}
-    return {name: seen.type for name, seen in found.named().items() if MEMBERS not in name}
+    return {name: seen.type for name, seen in found.named().items() if MEMBERS not in name and name.isprintable()}
 
 
 def _may_have(layout: Mapping[str, Any]) -> Sequence[str | None]:
@@ -282,6 +282,7 @@ def _next(path: Path) -> None:
     for command, meaning in (
         (f"susurrus config secret {secret}", "make the noise's secret, once"),
         (f"susurrus config check {name}", "what the file promises, publishes and costs"),
+        (f"susurrus try --config {name}", "what would become of the newest records"),
         (f"susurrus topics create --config {name}", "make the pipeline's topics"),
         (f"susurrus worker --config {name}", "start a worker; any number"),
         (f"susurrus watch --config {name}", "see the results"),

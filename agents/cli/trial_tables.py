@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from susurrus.agents.cli.field_table import field_table
-from susurrus.agents.cli.letters import printable
+from susurrus.agents.cli.letters import printable, printed
 from susurrus.agents.operations.advice import NamedField, toml_value
 from susurrus.agents.operations.topic_trial import TopicTrial
 from susurrus.agents.operations.trying import Fate, RecordPlace
@@ -36,7 +36,7 @@ def picture(tried: Sequence[TopicTrial], *, values: bool) -> Iterator[Table | Te
         if one.advice:
             yield Text("\nwhat to write", style="bold")
             for line in one.advice:
-                yield Text(f"    {line}")
+                yield Text(f"    {printed(line)}")
     yield Text(_CONFIDENTIAL, style="italic")
 
 
@@ -117,7 +117,7 @@ def _named(fields: Sequence[NamedField]) -> Table:
     table.add_column("")
     for one in fields:
         read = one.present + one.null + one.absent
-        hint = f"nearest: {one.nearest}" if one.nearest else "no record has it" if one.unknown else ""
+        hint = f"nearest: {printed(one.nearest)}" if one.nearest else "no record has it" if one.unknown else ""
         shares = (_percent(count, one.rows) for count in (one.present, one.null, one.absent))
         names = ", ".join(setting.split(" = ")[0] for setting in one.settings)
         table.add_row(

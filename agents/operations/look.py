@@ -92,8 +92,8 @@ class Found:
     """What some records showed.
 
     rows: records, or the items of those that are lists. fields: by path, those of the value first, then what is beside it. layout,
-    notes: as Values has them. stamped: the type of the newest time stamp, as `Clock.accepts` has it; None without records. unread:
-    values that the layout does not read. key_format: of keys, where there are any. sniffed: as Values has it.
+    notes, sniffed: as SniffedValues has them. stamped: the type of the newest time stamp, as `Clock.accepts` has it; None without
+    records. unread: values that the layout does not read. key_format: of keys, where there are any.
     """
 
     records: int = 0

@@ -47,7 +47,7 @@ _UUID_BYTES, _LONG_BYTES, _INTEGER_BYTES = 16, 8, 4
 
 
 @dataclass(slots=True)
-class Values:
+class SniffedValues:
     """What the values of records are. layout: how they are read, as far as that differs from the file's. values: one for each
     record that has one, the Reason where it cannot be read. around: what an envelope says around each. notes: what an operator
     has to add, a sentence each. sniffed: whether the layout was found, as the file's reads less than half of the records."""
@@ -61,14 +61,14 @@ class Values:
 
 def values_of(
     records: Sequence[ReadRecord], registry: RegistrySettings | None, given: InputSettings | None = None
-) -> Values:
+) -> SniffedValues:
     """How the values of records are written, and what they are.
 
     registry: where schemas are, if anywhere. given: `[input]` of a file, which counts where it reads most of the records.
     """
     filled = [record for record in records if record.value]
     form, envelopes = Json.name, [name for name in reversed(ENVELOPES) if name != Bare.name]
-    found = Values({})
+    found = SniffedValues({})
     if given is not None:
         found.values, form = _read(_bare(given), filled), given.format
         found.sniffed = bool(filled) and _share(map(is_read, found.values)) < _MOST
@@ -267,7 +267,7 @@ def _read_share(
     return _share(isinstance(value, of) and is_read(value) for value in _read(section_of(layout, registry), records))
 
 
-def _take_lines_apart(found: Values, *, lines: bool) -> None:
+def _take_lines_apart(found: SniffedValues, *, lines: bool) -> None:
     """`input.each` is proposed where values are lists. lines: of lines; those of one are that line."""
     good = [value for value in found.values if not isinstance(value, Reason)]
     if _share(isinstance(value, list) for value in good) < _MOST:

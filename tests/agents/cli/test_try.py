@@ -1,5 +1,6 @@
 """`susurrus try` on a real broker: what it says, that it writes nothing, and that no value is shown unless asked for."""
 
+import gzip
 import json
 import time
 from pathlib import Path
@@ -80,6 +81,29 @@ def test_what_becomes_of_records_and_nothing_is_written(kafka: Broker, tmp_path:
     admin = kafka.admin()
     assert not [name for name in admin.list_topics(timeout=20).topics if name.startswith(topic.prefix)]
     assert not [one.group_id for one in admin.list_consumer_groups().result().valid if topic.prefix in one.group_id]
+
+
+def test_a_producer_writes_nothing_to_the_terminal(kafka: Broker, tmp_path: Path) -> None:
+    topic = Topic(kafka, tmp_path)
+    topic.write({"user\x1b[2J_id": "a", "[red]page": "b", "\x9b2J": 1}, headers=[("\x1b]0;x\x07", b"h")])
+    shown = topic.run()
+    assert shown.exit_code == 0, shown.output
+    assert not {character for character in shown.output if not character.isprintable()} - {"\n"}
+    assert "[red]page" in shown.output
+
+
+def test_topics_with_formats_of_their_own(kafka: Broker, tmp_path: Path) -> None:
+    topic, other = Topic(kafka, tmp_path), Topic(kafka, tmp_path)
+    del other.data["input"]["topic"]
+    other.data["input"] |= {"topics": [topic.topic, other.topic], "formats": {other.topic: {"format": "json-lines"}}}
+    other.file.write_text(tomli_w.dumps(other.data))
+    topic.write({"user_id": "a", "page": "b"})
+    other.write(gzip.compress(b'{"user_id": "a", "page": "b"}'))
+    found = json.loads(other.run("--json").stdout)["topics"]
+    assert [[(one["outcome"], one["reason"]) for one in each["outcomes"]] for each in found] == [
+        [("kept", None)], [("dead letter", "COMPRESSED")],
+    ]  # fmt: skip
+    assert f'input.formats."{other.topic}".compression = "auto"' in found[1]["advice"]
 
 
 def test_values_are_shown_to_who_asks_for_them(kafka: Broker, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.histogram.clock import LOG_APPEND_TIME
+from susurrus.agents.operations.advice import named_fields, to_write
+from susurrus.agents.operations.look import seen_in
 from susurrus.agents.operations.trying import EXAMPLES, RecordPlace, merged, try_records
 from susurrus.topics.records.raw import RawDecoder
 from susurrus.topics.records.reason import LEFT_OUT, Reason
@@ -170,3 +172,7 @@ def test_odd_records_raise_nothing_and_are_decided_as_a_worker_decides_them(sour
         assert (fate.outcome == "left out") == (fate.reason in LEFT_OUT)
     assert found == counted
     assert trial.rows == len(expected)
+    seen = seen_in(some, None, ours.input)
+    fields = named_fields(ours, ours.input, some, seen)
+    assert all(one.present + one.null + one.absent <= one.rows for one in fields)
+    list(to_write(ours.input, seen, fields, all_refused=True))
