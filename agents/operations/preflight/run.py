@@ -30,7 +30,7 @@ from susurrus.agents.operations.topic_trial import check_records
 from susurrus.agents.runtime.initial_offsets import check_start
 from susurrus.agents.runtime.ledger import CHANGE_BACK
 from susurrus.agents.runtime.pipeline import Pipeline
-from susurrus.mechanisms.errors import SusurrusError
+from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
 
 def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
@@ -113,8 +113,12 @@ def _check_rights(pipeline: Pipeline[Any], admin: AdminClient, *, topics_too: bo
 
 def _check_records(pipeline: Pipeline[Any], raw: Sequence[str]) -> Iterator[Finding]:
     """What would become of the newest records, for the kind that reads more than one field of them."""
-    if pipeline.settings.tried:
+    if not pipeline.settings.tried:
+        return
+    try:
         yield from check_records(HistogramSettings.of(pipeline.settings), raw)
+    except ConfigurationError as error:  # a package that workers may have: packages are looked at by themselves
+        yield Finding("records", "unknown", error.text, error.action)
 
 
 def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:

@@ -12,8 +12,11 @@ from typer.testing import CliRunner, Result
 
 from susurrus.agents.cli.console import FAILED
 from susurrus.agents.cli.main import app
-from susurrus.agents.operations.preflight.run import preflight
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.operations.preflight import run
+from susurrus.agents.operations.topic_trial import check_records
 from susurrus.agents.pipelines import pipeline_of, settings_from
+from susurrus.mechanisms.errors import ConfigurationError
 from tests.broker import Broker
 from tests.pipeline import merged
 
@@ -130,7 +133,7 @@ def test_only_the_newest_records_and_what_to_write(kafka: Broker, tmp_path: Path
     assert topic.json()["records"] == 8
 
 
-def test_items_by_sql_and_another_kind(kafka: Broker, tmp_path: Path) -> None:
+def test_items_and_another_kind(kafka: Broker, tmp_path: Path) -> None:
     topic = Topic(kafka, tmp_path, each={"of": "items", "as": "item"}, key=["item.sku"])
     topic.write({"user_id": "a", "items": [{"sku": "x"}, {"sku": []}]})
     found = topic.json()
@@ -146,11 +149,6 @@ def test_items_by_sql_and_another_kind(kafka: Broker, tmp_path: Path) -> None:
     assert refused.exit_code == FAILED
 
 
-def of_preflight(topic: Topic) -> list[Any]:
-    pipeline = pipeline_of(settings_from(topic.data, environ={}))
-    return [finding for finding in preflight(pipeline) if finding.subject == "records"]
-
-
 @pytest.mark.parametrize(
     ("good", "bad", "level", "says"),
     [
@@ -163,9 +161,6 @@ def of_preflight(topic: Topic) -> list[Any]:
 def test_preflight_fails_where_all_records_would_be_dead_letters(
     kafka: Broker, tmp_path: Path, good: int, bad: int, level: str, says: str
 ) -> None:
-    from susurrus.agents.histogram.settings import HistogramSettings
-    from susurrus.agents.operations.topic_trial import check_records
-
     topic = Topic(kafka, tmp_path)
     topic.write(*[{"user_id": "a", "page": "b"}] * good, *[{"userId": "a", "page": "b"}] * bad)
     [first, *others] = check_records(HistogramSettings.of(settings_from(topic.data, environ={})))
@@ -178,3 +173,20 @@ def test_preflight_fails_where_all_records_would_be_dead_letters(
         assert others[0].text.endswith("the nearest is userId")
     else:
         assert not others
+
+
+def test_what_this_machine_lacks_is_unknown_to_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*arguments: Any) -> Any:
+        raise ConfigurationError("input.format: needs a package", "install it")
+
+    monkeypatch.setattr(run, "check_records", lacks)
+    data = {
+        "pipeline": {"name": "p"},
+        "kafka": {"bootstrap_servers": "127.0.0.1:1"},
+        "input": {"topic": "raw", "user": "u", "key": ["k"]},
+        "clock": {"kind": "producer"},
+        "privacy": {"epsilon": 1.0, "delta": 1e-9},
+    }
+    pipeline = pipeline_of(settings_from(data, environ={}))
+    [found] = run._check_records(pipeline, ["raw"])
+    assert (found.level, found.action) == ("unknown", "install it")

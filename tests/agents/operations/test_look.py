@@ -5,12 +5,14 @@ import gzip
 import json
 import random
 import struct
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from susurrus.agents.config.input import InputSettings
+from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.agents.operations.look import Found, seen_in, times_in
@@ -37,8 +39,6 @@ REGISTRY = RegistrySettings(url="http://127.0.0.1:1")
 
 
 def avro(number: int) -> bytes:
-    from io import BytesIO
-
     body = BytesIO()
     fastavro.schemaless_writer(body, fastavro.parse_schema(AVRO), {"user": f"u{number}", "n": number})
     return b"\0" + struct.pack(">I", 1) + body.getvalue()
@@ -277,8 +277,6 @@ def test_the_proposed_layout_reads_what_was_seen() -> None:
     for layout, values in (({"format": "msgpack"}, [msgpack.packb(event) for event in EVENTS]), ({}, TEXTS)):
         found = seen_in(records(values), None)
         assert found.layout == layout
-        from susurrus.agents.formats import decoder_of
-
         assert rows(decoder_of(section_of(layout, None), [("user",)]), values) == [
             [f"u{number}"] for number in range(5)
         ]
