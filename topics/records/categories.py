@@ -2,12 +2,13 @@
 
 Canonical bytes are what two spellings of the same scalar share: "a" and "\\u0061" are one user, 1 and 1.0 and 1e0 are
 one, -0.0 is 0; 1, "1" and true are three. No Unicode normalisation. Strings are escaped only where JSON requires it,
-integers are plain, other numbers have the shortest digits that read back the same. Bytes, which only schemas know, are the text of
-their lower-case hexadecimal digits, two each.
+integers are plain, other numbers have the shortest digits that read back the same. What only schemas know becomes text: bytes their
+lower-case hexadecimal digits, two each, and dates 2026-01-31, as expressions write them.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import date
 from itertools import count
 from typing import Any
 
@@ -52,6 +53,8 @@ class Categories:
             return codes[scalar]
         if kind is bytes:
             return codes[scalar.hex()]
+        if kind is date:
+            return codes[scalar.isoformat()]
         if kind is bool:
             return codes[(scalar,)]  # True == 1 in a dict
         if kind is float:

@@ -1,5 +1,7 @@
 """Decoded objects, and what is around them, to the columns of a chunk."""
 
+from datetime import date, datetime
+
 import msgspec
 import pytest
 
@@ -54,3 +56,11 @@ def test_bytes_are_the_text_of_their_hexadecimal_digits(empty: str) -> None:
     assert columns.reason.tolist() == [0, 0, Reason.EMPTY_USER if empty == "dead-letter" else 0]
     assert columns.users[:1] + columns.users[1:2] == [b'"00ff1a"', *([b'""'] if empty == "value" else [])]
     assert columns.keys[0] == b'"6b"'
+
+
+def test_a_date_is_a_key_as_expressions_write_it() -> None:
+    decoder = RawDecoder(RawSchema(user=("u",), key=("k",)))
+    objects = [{"u": 1, "k": date(2026, 1, 31)}, {"u": 1, "k": "2026-01-31"}, {"u": 1, "k": datetime(2026, 1, 31)}]
+    columns = decoder.decode([chunk_of_objects(objects, decoder.paths)])
+    assert (columns.reason.tolist(), columns.key.tolist()) == ([0, 0, Reason.WRONG_TYPE], [0, 0, -1])
+    assert columns.keys == [b'"2026-01-31"']
