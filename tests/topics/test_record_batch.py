@@ -21,9 +21,10 @@ BOTH: dict[str, Callable[[DecompressedBatch], list[InputRecord]]] = {"python": p
 
 
 def whole(section: DecompressedBatch) -> list[InputRecord] | None:
-    """As the scanner sees them, where it is there; else as the parser does."""
+    """As the scanner sees them, where it is there; else as the parser does. The scanner passes over the headers."""
     if compiled is None:
-        return outcome(parser.parse, section)
+        found = outcome(parser.parse, section)
+        return None if found is None else [one._replace(packed_headers=b"\0") for one in found]
     try:
         return list(Scanner([("u",)], [], [], None).scan([section], -(2**63)))
     except MalformedBatch:
@@ -43,7 +44,6 @@ def in_all_programs(section: DecompressedBatch) -> list[InputRecord] | None:
     """The records, None for a malformed batch."""
     found, other = (outcome(parse, section) for parse in BOTH.values())
     assert other == found
-    # The scanner passes over the headers.
     assert whole(section) == (None if found is None else [one._replace(packed_headers=b"\0") for one in found])
     if found is not None and section.number == section.span:
         # Of malformed batches the two may see other parts.

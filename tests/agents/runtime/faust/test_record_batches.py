@@ -9,6 +9,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.reading import of_values
 from susurrus.agents.formats.waiting import Intake, UnreadableBatch
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
@@ -174,7 +175,7 @@ def test_offsets_are_places_in_the_batch_whatever_records_say(codec: int) -> Non
     for whole in [True, False] if compiled is not None else [False]:
         decoder = RawDecoder(schema)
         intake = Intake(
-            Json(decoder.paths, None),
+            of_values(Json(decoder.paths, None)),
             lambda chunks, records, decoder=decoder: decoder.decode(chunks),
             position=7,
             stage="s",
@@ -198,7 +199,7 @@ def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() 
     schema = RawSchema(user=("u",), key=("k",))
     decoder = RawDecoder(schema)
     intake = Intake(
-        Json(decoder.paths, None),
+        of_values(Json(decoder.paths, None)),
         lambda chunks, records: decoder.decode(chunks),
         position=0,
         stage="s",
