@@ -8,16 +8,19 @@ sample is raw data: what is computed from it is as secret, unless a mechanism of
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.expressions.computation import Computation
-from susurrus.agents.formats.reading import reader_of
+from susurrus.agents.formats.beside import Beside
+from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.reader import VALUE, RecordReader, value_paths
+from susurrus.agents.formats.reading import reader_of, steps_of
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.messages import record_of
@@ -26,6 +29,7 @@ from susurrus.agents.planning import files
 from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamp_type
 from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
@@ -80,7 +84,7 @@ class Sample:
 
 
 def read_file(
-    path: Path,
+    path: FilePath,
     settings: HistogramSettings,
     *,
     time: str | None = None,
@@ -101,8 +105,21 @@ def read_file(
     computation = Computation(decoder.scalars, settings.input.where)
     names = set(decoder.scalars[: len(schema.user) + len(schema.key)])
     found = _Gathering(settings)
-    records = files.chunks(path, computation.paths, names={name for name in computation.paths if name in names})
-    for batch in _batches(computation.applied(records)):
+    steps, wanted = steps_of(settings.input.lists, computation.paths, computation.asked or ())
+    if beside := [written(one) for one in wanted if one[:1] == (BESIDE,) and one != VALUE]:
+        raise ConfigurationError(
+            f"{path}: a file has the values of records only, and the settings read {', '.join(beside)}; "
+            "read the topic itself instead of a file"
+        )
+    reader = RecordReader(
+        _FileOfRecords(path, value_paths(wanted), {name for name in computation.paths if name in names}),
+        Beside((), "none", topic=None, partition=None),
+        paths=computation.paths,
+        wanted=wanted,
+        steps=steps,
+        asked=computation.asked,
+    )
+    for batch in _batches(computation.applied(reader.read((), lambda row: True))):
         found.add(decoder.decode(batch), None)
         progress(found.read, None)
     return found.sample(str(path))
@@ -217,6 +234,20 @@ def _batches(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
             batch = []
     if batch:
         yield batch
+
+
+class _FileOfRecords(Format):
+    """What `files.chunks` reads of a file, as a format reads it of records; there are none to give it."""
+
+    def __init__(self, file: FilePath, paths: Sequence[Path], names: Collection[Path]) -> None:
+        super().__init__(paths, None)
+        self._file, self._names = file, names
+
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
+        """The whole file."""
+        return files.chunks(self._file, self.paths, names=self._names)
 
 
 class _Gathering:

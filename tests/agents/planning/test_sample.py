@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +192,26 @@ def test_the_columns_fit_each_other(tmp_path: Path) -> None:
     assert isinstance(sample, Sample)
     assert sample.values.shape == (len(sample), 0)
     assert len(sample.user) == len(sample.key) == len(sample.time) == len(sample)
+
+
+def test_lines_of_a_file_are_taken_apart_and_asked_as_records_are(tmp_path: Path) -> None:
+    settings = settings_with(
+        input={"key": ["item.url"], "each": {"of": "items", "as": "item"}, "where": "host <> 'bot'"},
+        columns=[{"name": "bytes", "kind": "sum", "field": "item.bytes", "bound": 1000, "grid": 10}],
+    )
+    records = [
+        {"host": "a", "time": 807_235_201, "items": [{"url": "/1", "bytes": 10}, {"url": "/2", "bytes": 20}, 5]},
+        {"host": "bot", "time": 807_235_201, "items": "none"},
+        {"host": "b", "time": 807_235_202, "items": []},
+    ]
+    sample = read_file(written(tmp_path, "jsonl", records), settings)
+    assert [sample.key_names[key] for key in sample.key] == [b'"/1"', b'"/2"']
+    assert sample.values.tolist() == [[1], [2]]
+    assert dict(sample.dropped) == {"WRONG_TYPE": 1, "FILTERED": 1, "NO_ITEMS": 1}
+
+
+@pytest.mark.parametrize("name", ["$key", "$headers.user-id", "$envelope.op"])
+def test_a_file_has_nothing_beside_values(name: str, tmp_path: Path) -> None:
+    envelope = {"envelope": "debezium"} if name.startswith("$envelope") else {}
+    with pytest.raises(ConfigurationError, match=re.escape(f"the settings read {name}; read the topic itself")):
+        read_file(written(tmp_path, "jsonl"), settings_with(input={"user": name, **envelope}))
