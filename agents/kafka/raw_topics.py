@@ -4,6 +4,9 @@ The ledger decides, because a pattern is asked only once, and because `susurrus 
 """
 
 from collections.abc import Iterable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
@@ -13,6 +16,8 @@ from susurrus.topics import charges
 from susurrus.topics import ledger as codec
 from susurrus.topics.spec import LEDGER
 from susurrus.topics.wire.packing import MalformedRecord
+
+_NO_RIGHT: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
 
 def matching(settings: Settings, names: Iterable[str]) -> tuple[str, ...]:
@@ -72,7 +77,14 @@ def read_ledger(settings: Settings, clients: Clients) -> list[codec.LedgerRecord
 
 
 def raw_topics(settings: Settings, clients: Clients) -> tuple[str, ...]:
-    """The raw topics of a pipeline, for a command. Raises as `first_topics`."""
+    """The raw topics of a pipeline, for a command. Who may not read the ledger knows those that the file names, without those that
+    were added by a command. Raises as `first_topics`."""
     if not settings.reads_raw or not settings.several_topics:
         return settings.input.listed
-    return topics_of(settings, clients, read_ledger(settings, clients))
+    try:
+        records = read_ledger(settings, clients)
+    except KafkaException as error:
+        if not settings.input.listed or error.args[0].code() not in _NO_RIGHT:
+            raise
+        return settings.input.listed
+    return topics_of(settings, clients, records)
