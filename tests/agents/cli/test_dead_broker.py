@@ -53,8 +53,10 @@ ASKS = {
     "plan": ("histogram", "--raw-records", "9"),
     "report": ("local",),
     "status": ("histogram",),
+    "topics add-input": ("histogram", "more"),
     "topics check": ("histogram",),
     "topics create": ("histogram",),
+    "try": ("histogram",),
     "tune": ("histogram", "--yes"),
     "watch": ("histogram",),
 }
