@@ -145,7 +145,7 @@ def fates(directory: Path, name: str, values: list[bytes], ends: list[int]) -> d
         )
     )  # fmt: skip
     records = [
-        SimpleNamespace(offset=n, timestamp=WINDOW + n, timestamp_type=1, key=None, value=value)
+        SimpleNamespace(offset=n, timestamp=WINDOW + n, timestamp_type=1, key=None, value=value, headers=())
         for n, value in enumerate(values)
     ]
     runner = Runner(RouteStage, services, directory)

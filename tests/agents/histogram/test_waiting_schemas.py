@@ -116,7 +116,12 @@ class Played:
             self.clock.now = WINDOW + 1000 * HOUR
         self.records = [
             SimpleNamespace(
-                offset=offset, timestamp=e.stamp, timestamp_type=kind == "broker", value=payload(e), key=None
+                offset=offset,
+                timestamp=e.stamp,
+                timestamp_type=kind == "broker",
+                value=payload(e),
+                key=None,
+                headers=(),
             )
             for offset, e in enumerate(events)
         ]
@@ -312,7 +317,9 @@ def test_what_waits_has_not_been_read(kind: str, tmp_path: Path, monkeypatch: py
         late = Event(10, played.clock.now, WINDOW + 10, "a", KNOWN)  # behind the end that was pinned by now
         events.append(late)
         played.records.append(
-            SimpleNamespace(offset=10, timestamp=late.stamp, timestamp_type=0, value=payload(late), key=None)
+            SimpleNamespace(
+                offset=10, timestamp=late.stamp, timestamp_type=0, value=payload(late), key=None, headers=()
+            )
         )
     played.clock.now += MINUTE // 2
     played.fetch(4)

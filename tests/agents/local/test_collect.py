@@ -93,7 +93,12 @@ def fates(runner: Runner, payloads: list[bytes | None], ends: list[int], stamps:
     """What becomes of the reports. ends: where fetches end. stamps: ms; half an interval after the start by default."""
     records = [
         SimpleNamespace(
-            offset=n, timestamp=stamps[n] if stamps else WINDOW + INTERVAL // 2, timestamp_type=0, key=None, value=value
+            offset=n,
+            timestamp=stamps[n] if stamps else WINDOW + INTERVAL // 2,
+            timestamp_type=0,
+            key=None,
+            value=value,
+            headers=(),
         )
         for n, value in enumerate(payloads)
     ]
@@ -311,10 +316,10 @@ def test_reports_of_one_fetch_are_read_by_the_same_thresholds_whatever_their_ord
     code = encode_one(**{**USUAL, "threshold_version": 1})
     for number, payloads in enumerate([[old, new], [new, old], [code, new], [new, code]]):
         runner = collect(tmp_path / str(number), versions=1)
-        runner.feed([SimpleNamespace(offset=0, timestamp=WINDOW, timestamp_type=0, key=None, value=old)], 1)
+        runner.feed([SimpleNamespace(offset=0, timestamp=WINDOW, timestamp_type=0, key=None, value=old, headers=())], 1)
         runner.services.clients.versions = 3  # type: ignore[attr-defined]
         records = [
-            SimpleNamespace(offset=n, timestamp=WINDOW, timestamp_type=0, key=None, value=value)
+            SimpleNamespace(offset=n, timestamp=WINDOW, timestamp_type=0, key=None, value=value, headers=())
             for n, value in enumerate([old, *payloads])
         ]
         runner.feed(records, 3)

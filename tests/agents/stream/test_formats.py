@@ -76,7 +76,7 @@ def framed(event: Mapping[str, Any], schema: int = KNOWN) -> bytes:
 
 def records(payloads: list[bytes]) -> list[Any]:
     return [
-        SimpleNamespace(offset=offset, timestamp=WINDOW + offset, timestamp_type=0, value=value, key=None)
+        SimpleNamespace(offset=offset, timestamp=WINDOW + offset, timestamp_type=0, value=value, key=None, headers=())
         for offset, value in enumerate(payloads)
     ]
 
