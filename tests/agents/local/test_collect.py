@@ -253,7 +253,7 @@ def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("collect_pb2")
     module.Report = message_class("collect.Report", dict.fromkeys(FIELDS, INTEGER))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "collect_pb2", module)
-    monkeypatch.setattr(Schemas, "get", lambda self, schema_id: PARSED[schema_id])
+    monkeypatch.setattr(Schemas, "get", lambda self, schema: PARSED[schema.value])
 
 
 @pytest.mark.usefixtures("formats")
