@@ -2,12 +2,14 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from susurrus.agents.config.input import InputSettings
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.stream.stage import StreamStage, whole_decoder
@@ -78,5 +80,8 @@ def test_nothing_of_a_fetch_waits_for_the_collector(method: str, tmp_path: Path)
 
 def test_only_json_is_decoded_compiled() -> None:
     schema = ValuesSchema(stream="meter", value="watts", bound=1.0, grid=0.5)
-    assert whole_decoder(SimpleNamespace(input=SimpleNamespace(format="json")), schema) is not None  # type: ignore[arg-type]
-    assert whole_decoder(SimpleNamespace(input=SimpleNamespace(format="avro")), schema) is None  # type: ignore[arg-type]
+    compressed = InputSettings(topic="t", compression="gzip")
+    assert whole_decoder(SimpleNamespace(input=InputSettings(topic="t")), schema) is not None  # type: ignore[arg-type]
+    assert whole_decoder(SimpleNamespace(input=compressed), schema) is None  # type: ignore[arg-type]
+    beside = replace(schema, stream="$headers.meter")
+    assert whole_decoder(SimpleNamespace(input=InputSettings(topic="t")), beside) is None  # type: ignore[arg-type]
