@@ -104,7 +104,10 @@ WORKER = """
         threading.Thread(target=evaluates, args=(begun,), daemon=True).start()
         begun.wait()
     ENDING.exit_code = {code}
-    worker.run(None, SimpleNamespace(worker="w", left_behind=left), "INFO")
+    supervisor = SimpleNamespace(
+        worker="w", left_behind=left, stages=(), raw_topics=(), group=SimpleNamespace(offer=None, loop=None)
+    )
+    worker.run(None, supervisor, "INFO")
 """
 
 

@@ -66,6 +66,7 @@ def supervisor(*intervals: int | None, charges: Any = ()) -> Any:
         worker="w",
         metrics=Metrics("p"),
         charges=charges,
+        raw_topics=("web-requests",),
     )
 
 
@@ -174,9 +175,9 @@ def test_the_end_of_an_archives_budget_is_no_time_to_watch() -> None:
 def test_the_account_is_added_up_once_an_hour_and_for_new_charges(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def counted(charges: Any, settings: Any, now: int) -> Any:
+    def counted(charges: Any, settings: Any, now: int, **others: Any) -> Any:
         asked.append(len(charges))
-        return account_of(charges, settings, now)
+        return account_of(charges, settings, now, **others)
 
     monkeypatch.setattr("susurrus.agents.operations.metrics.account_of", counted)
     clock = [0.0]

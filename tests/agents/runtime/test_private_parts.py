@@ -109,6 +109,7 @@ RELIED_ON = {
     "faust.worker:Worker": ["spinner", "execute_from_commandline"],
     "mode.worker:Worker": ["_on_sigusr1", "_on_sigusr2"],
     "faust.app.base:App": ["transport", "consumer", "consumer_generation_id"],
+    "faust.transport.conductor:Conductor": ["_update_indices"],
 }
 CODECS = ["gzip_decode", "snappy_decode", "lz4_decode", "zstd_decode"]
 """Functions of aiokafka.codec that agents/runtime/faust/record_batches.py calls."""
