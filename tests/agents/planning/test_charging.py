@@ -81,7 +81,7 @@ def test_a_window_that_has_no_room_left_is_refused_to_the_pipeline(pipeline: Pip
         ChargingAccount(settings, clients, "tune").charge(WINDOW, costing(0.5))
         charges = Charges(settings, clients)
         for epoch, mu in (("small", 0.5), ("large", 0.9)):
-            key, value = codec.encode(charge_of(settings, WINDOW, epoch, costing(mu)))
+            key, value = codec.encode(charge_of(settings, settings.input.topic, WINDOW, epoch, costing(mu)))
             producer = pipeline.broker.producer()
             producer.produce(charges.topic, value, key, partition=0)
             producer.flush(30)
