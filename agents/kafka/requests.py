@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ConsumerGroupDescription, ResourceType
 
 from susurrus.agents.config.settings import Settings
@@ -125,6 +125,22 @@ def group_of(
         if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
             return None
         raise
+
+
+def write_one(producer: Producer, topic: str, key: bytes, value: bytes, seconds: float) -> bool:
+    """Write a record to partition 0 of a topic; whether the brokers took it within so many seconds. Raises KafkaException."""
+    failed: list[KafkaException] = []
+    producer.produce(
+        topic,
+        value,
+        key,
+        partition=0,
+        on_delivery=lambda error, _: failed.append(KafkaException(error)) if error is not None else None,
+    )
+    waiting = deliver(producer, seconds)
+    if failed:
+        raise failed[0]
+    return not waiting
 
 
 def deliver(producer: Delivering, seconds: float) -> int:

@@ -8,12 +8,10 @@ and no load of a worker, decides what becomes of another record: docs/guarantees
 import time
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
-
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.raw_topics import read_ledger, topics_of
-from susurrus.agents.kafka.requests import deliver
+from susurrus.agents.kafka.requests import write_one
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.runtime.budget import Charges, budget_of, spend_of
 from susurrus.agents.runtime.initial_offsets import check_raw
@@ -86,20 +84,7 @@ def _check_budget(pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, 
 
 
 def _write(settings: Settings, clients: Clients, record: codec.AddedTopic) -> None:
-    failed: list[KafkaException] = []
-    key, value = codec.encode(record)
-    producer = clients.producer()
-    producer.produce(
-        settings.topic(LEDGER.name),
-        value,
-        key,
-        partition=0,
-        on_delivery=lambda error, _: failed.append(KafkaException(error)) if error is not None else None,
-    )
-    waiting = deliver(producer, _SECONDS)
-    if failed:
-        raise failed[0]
-    if waiting:
+    if not write_one(clients.producer(), settings.topic(LEDGER.name), *codec.encode(record), _SECONDS):
         raise SusurrusError(
             f"the brokers did not take the record within {_SECONDS:.0f} s", "look at them, and try again"
         )

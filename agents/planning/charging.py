@@ -5,13 +5,12 @@ between its charge and its answer has paid for nothing: that errs on the safe si
 """
 
 import os
-
-from confluent_kafka import KafkaException
+from functools import cached_property
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.raw_topics import raw_topics
-from susurrus.agents.kafka.requests import deliver, no_topic
+from susurrus.agents.kafka.requests import no_topic, write_one
 from susurrus.agents.runtime.budget import Charges, budget_of, guarantee_of, spend_of
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import BudgetExhausted, SusurrusError
@@ -28,11 +27,12 @@ class ChargingAccount:
     def __init__(self, settings: Settings, clients: Clients, command: str) -> None:
         self._settings, self._clients = settings, clients
         self._name = codec.name_of_command(settings.pipeline.name, command)
-        try:
-            self._topics = raw_topics(settings, clients)
-        except KafkaException:  # whoever asks for the charges is told what is wrong with the brokers
-            self._topics = settings.input.listed
         self._charges = Charges(settings, clients, lambda: self._topics)
+
+    @cached_property
+    def _topics(self) -> tuple[str, ...]:
+        """Asked for with the first look at the charges: a charge must be on all topics that are read, or not be made."""
+        return raw_topics(self._settings, self._clients)
 
     def spent(self) -> Spend:
         """What all pipelines and commands on the raw topic have spent. Raises RetryableRefusal where the log does not exist."""
@@ -79,19 +79,7 @@ class ChargingAccount:
         return run
 
     def _write(self, key: bytes, value: bytes) -> None:
-        failed: list[KafkaException] = []
-        producer = self._clients.producer()
-        producer.produce(
-            self._charges.topic,
-            value,
-            key,
-            partition=0,
-            on_delivery=lambda error, _: failed.append(KafkaException(error)) if error is not None else None,
-        )
-        waiting = deliver(producer, _SECONDS)
-        if failed:
-            raise failed[0]
-        if waiting:
+        if not write_one(self._clients.producer(), self._charges.topic, key, value, _SECONDS):
             raise SusurrusError(
                 f"topic={self._charges.topic}: the brokers did not take the charge within {_SECONDS:.0f} s, so nothing is shown; "
                 "it may still arrive and count: look at the brokers, and run this again"
