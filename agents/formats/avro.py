@@ -9,10 +9,9 @@ from typing import Any
 
 from susurrus.agents.formats.avro_guard import PRIMITIVES, costly, long_at, short, walk
 from susurrus.agents.formats.avro_types import READERS
-from susurrus.agents.formats.format import Headers, Overdue, RefusedPayload
+from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.framed import MEANING, FramedFormat
 from susurrus.agents.formats.framing import (
-    FRAMINGS,
     Apicurio,
     ApicurioContentId,
     ApicurioHeader,
@@ -26,7 +25,7 @@ from susurrus.agents.formats.framing import (
 from susurrus.agents.formats.schemas import Other, RegistrySettings, Schemas
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.payloads import Chunk, Enveloped
+from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
 
 
@@ -68,11 +67,10 @@ class Avro(FramedFormat):
         """The definitions of names, for each schema whose payloads must be walked. The key is the schema's identity: `Schemas`
         keeps what it found."""
         self._reader: Any = None if schema_file is None else self._of_file(schema_file)
-        self._schemas: Schemas[Any] | None = None
-        """The schemas as fastavro parses them; None for one that is not Avro's."""
         if self.framing.asks and setting is not None:
             self.patience = setting.patience
-            self._schemas = Schemas(setting, self._parsed)
+            # As fastavro parses them; None for one that is not Avro's.
+            self.schemas = Schemas(setting, self._parsed)
         self._own: dict[SchemaName | None, Any] = {None: self._reader}
         """The schemas of records of which no registry knows."""
         if isinstance(self.framing, SingleObject) and self._reader is not None:
@@ -82,33 +80,22 @@ class Avro(FramedFormat):
     @classmethod
     def needs_setting(cls, source: Any) -> bool:
         """A registry is needed for framings that name schemas by an id."""
-        return FRAMINGS[source.framing or cls.framings[0]].asks
+        return cls.asks(source)
 
     @classmethod
     def problems(cls, source: Any) -> Iterator[str]:
-        """A file must be there for framings that name no schema which a registry has, and a registry must not."""
+        """A file must be there for framings that name no schema which a registry has."""
         yield from super().problems(source)
-        if source.framing is not None and not FRAMINGS[source.framing].asks:
-            if source.schema_file is None:
-                yield f'input.schema_file: is missing; input.framing = "{source.framing}" needs it: the schema of the records'
-            if source.registry is not None and source.key_format != cls.name:
-                yield f'input.registry: is not asked with input.framing = "{source.framing}"; leave it out'
-
-    def read(
-        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
-    ) -> Iterator[Chunk]:
-        """Reads as `Format.read` does. It asks at most once for an id, and only for some seconds."""
-        if self._schemas is not None:
-            self._schemas.begin()
-        return super().read(payloads, overdue, headers)
+        if not cls.asks(source) and source.schema_file is None:
+            yield f'input.schema_file: is missing; input.framing = "{source.framing}" needs it: the schema of the records'
 
     def record(self, framed: Framed) -> Any:
         """Reads as `FramedFormat.record` does. It asks the registry until it knows the id."""
-        if self._schemas is None:
+        if self.schemas is None:
             schema = self._own.get(framed.schema)
         else:
             assert framed.schema is not None
-            schema = self._schemas.get(framed.schema)
+            schema = self.schemas.get(framed.schema)
         if schema is None:
             raise ValueError("not a schema of Avro, or of none that is known")
         if not self.tells:
@@ -120,11 +107,6 @@ class Avro(FramedFormat):
             return Enveloped(None, around, refused.reason)
         except Exception:  # as of other payloads, but its type is known
             return Enveloped(None, around, Reason.UNDECODABLE)
-
-    def close(self) -> None:
-        """Close the connections to the registry."""
-        if self._schemas is not None:
-            self._schemas.close()
 
     def _decoded(self, schema: Any, data: bytes) -> Any:
         if id(schema) in self._costly:

@@ -4,13 +4,12 @@ The descriptors are a registry's, or protoc's (`--descriptor_set_out --include_i
 (`google/protobuf/…`) need not be among them.
 """
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
 
+from susurrus.agents.formats.proto_files import descriptor_in
 from susurrus.agents.formats.proto_texts import descriptor_of_text
 
 _KNOWN_FILES: Final = (
@@ -27,17 +26,8 @@ _KNOWN_FILES: Final = (
 
 def file_of(text: str) -> Any:
     """The FileDescriptorProto of a schema as registries write it: in base64, or the text of a .proto file. Raises ValueError."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto  # optional
-    from google.protobuf.message import DecodeError
-
-    try:
-        data = base64.b64decode(text.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        return descriptor_of_text(text)  # which has a brace, unless it declares no message
-    try:
-        return FileDescriptorProto.FromString(data)
-    except DecodeError as error:
-        raise ValueError("neither a .proto file nor a descriptor") from error
+    descriptor = descriptor_in(text)
+    return descriptor_of_text(text) if descriptor is None else descriptor
 
 
 def files_of_set(data: bytes) -> list[Any]:

@@ -5,13 +5,15 @@ rules for every record (measured: 11 to 17 us against 5 us). Rules and encryptio
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from susurrus.agents.formats.format import Headers, ObjectFormat
+from susurrus.agents.formats.format import Headers, ObjectFormat, Overdue
 from susurrus.agents.formats.framing import FRAMINGS, Framed, Unframed, other_framing
 from susurrus.agents.formats.registry import optional_modules
+from susurrus.agents.formats.schemas import Schemas
 from susurrus.topics.records.fields import ENVELOPE, Path
+from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import framing_seen, seen
 
@@ -36,6 +38,33 @@ class FramedFormat(ObjectFormat):
         """Also where the framing has none: a header may say what else the record is."""
         self.tells = any(path[:2] == ENVELOPE for path in paths)
         """Whether it is asked what is around the value."""
+        self.schemas: Schemas[Any] | None = None
+        """Those of a registry; None where none is asked."""
+
+    @classmethod
+    def problems(cls, source: Any) -> Iterator[str]:
+        """A registry must not be there for framings that name no schema which one has."""
+        yield from super().problems(source)
+        if not cls.asks(source) and source.registry is not None and source.key_format != cls.name:
+            yield f'input.registry: is not asked with input.framing = "{source.framing}"; leave it out'
+
+    @classmethod
+    def asks(cls, source: Any) -> bool:
+        """Whether the framing of a section `[input]` names schemas by what a registry knows."""
+        return FRAMINGS[source.framing or cls.framings[0]].asks
+
+    def read(
+        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
+    ) -> Iterator[Chunk]:
+        """Reads as `Format.read` does. It asks a registry at most once for an id, and only for some seconds."""
+        if self.schemas is not None:
+            self.schemas.begin()
+        return super().read(payloads, overdue, headers)
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        if self.schemas is not None:
+            self.schemas.close()
 
     @abstractmethod
     def record(self, framed: Framed) -> Any:

@@ -81,15 +81,21 @@ def file_of_descriptor(file: Any) -> ProtoFile:
 
 def file_of_schema(text: str) -> ProtoFile:
     """Reads a schema as registries write it: the text, or the descriptor in base64. Raises ValueError."""
+    descriptor = descriptor_in(text)
+    return file_of_text(text) if descriptor is None else file_of_descriptor(descriptor)
+
+
+def descriptor_in(text: str) -> Any:
+    """The FileDescriptorProto that is in a schema in base64; None where the schema is a text. Raises ValueError."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto  # optional
     from google.protobuf.message import DecodeError
 
     try:
         data = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):
-        return file_of_text(text)  # which has a brace, unless it declares no message
+        return None  # a text has a brace, unless it declares no message
     try:
-        return file_of_descriptor(FileDescriptorProto.FromString(data))
+        return FileDescriptorProto.FromString(data)
     except DecodeError as error:
         raise ValueError("neither a .proto file nor a descriptor") from error
 

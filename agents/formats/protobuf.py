@@ -10,10 +10,9 @@ from pydantic import AfterValidator
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.descriptors import class_named, file_of, files_of_set, pool_of
-from susurrus.agents.formats.format import Headers, Overdue, RefusedPayload
+from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.framed import MEANING, FramedFormat
 from susurrus.agents.formats.framing import (
-    FRAMINGS,
     Apicurio,
     ApicurioContentId,
     ApicurioHeader,
@@ -28,7 +27,7 @@ from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor, f
 from susurrus.agents.formats.schemas import Other, RegistrySettings, Schemas
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.payloads import Chunk, Enveloped
+from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
 
 _NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
@@ -108,48 +107,36 @@ class Protobuf(FramedFormat):
             self._message = _described(setting, schema_file)
         self._name = setting if self._message is None else self._message.DESCRIPTOR.full_name
         self._own = None if self._message is None else _Schema(own_file(self._message.DESCRIPTOR))
-        self._schemas: Schemas[_Schema] | None = None
         if registry is not None and self.framing.asks:
             self.patience = registry.patience
             by_schema = self._message is None
-            self._schemas = Schemas(
+            self.schemas = Schemas(
                 registry,
                 self._compiled if by_schema else self._parsed,
                 follow=by_schema,
                 written="serialized" if by_schema else None,
             )
-        if self._message is None and self._schemas is None:
+        if self._message is None and self.schemas is None:
             raise ConfigurationError(f'input.message = "{setting}": {_UNTOLD}', _TELL)
 
     @classmethod
     def problems(cls, source: Any) -> Iterator[str]:
         """The name of a message needs something that says what it is."""
         yield from super().problems(source)
-        asks = FRAMINGS[source.framing or cls.framings[0]].asks
-        if not asks and source.registry is not None and source.key_format != cls.name:
-            yield f'input.registry: is not asked with input.framing = "{source.framing}"; leave it out'
         if source.message is None:
             return
         is_class = ":" in source.message
         if is_class and source.schema_file is not None:
             yield f'input.schema_file: the class input.message = "{source.message}" has its own schema; leave one of them out'
-        if not is_class and source.schema_file is None and (source.registry is None or not asks):
+        if not is_class and source.schema_file is None and (source.registry is None or not cls.asks(source)):
             yield f'input.message = "{source.message}": {_UNTOLD}; {_TELL}'
-
-    def read(
-        self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
-    ) -> Iterator[Chunk]:
-        """Reads as `Format.read` does. It asks a registry at most once for an id, and only for some seconds."""
-        if self._schemas is not None:
-            self._schemas.begin()
-        return super().read(payloads, overdue, headers)
 
     def record(self, framed: Framed) -> Any:
         """Reads as `FramedFormat.record` does. It asks the registry, if there is one, until it knows the id."""
         if framed.schema is None:
             return self._told(self._message.DESCRIPTOR.full_name, self._message, framed.body)
         place, body = self._place(framed)
-        schema = self._own if self._schemas is None else self._schemas.get(framed.schema)
+        schema = self._own if self.schemas is None else self.schemas.get(framed.schema)
         if schema is None:
             raise ValueError("not a schema that can be read")
         name = schema.file.named(place) if isinstance(place, str) else schema.file.name_at(place)
@@ -168,11 +155,6 @@ class Protobuf(FramedFormat):
             return Enveloped(message_fields(message.FromString(body), self._wanted), around)
         except Exception:  # as of other payloads, but its type is known
             return Enveloped(None, around, Reason.UNDECODABLE)
-
-    def close(self) -> None:
-        """Close the connections to the registry."""
-        if self._schemas is not None:
-            self._schemas.close()
 
     def unknown_fields(self, paths: Sequence[Path]) -> Iterator[Finding]:
         """Answers `Format.unknown_fields` by the class."""

@@ -310,7 +310,7 @@ def test_an_empty_user_is_bad_input_in_every_format(avro):
     assert found.users == [b'"ann"', b'" "', b"0"]
     may = RawDecoder(RawSchema(user=("u",), key=("k.url",), empty_user="value"))
     form = Avro(may.paths, RegistrySettings(url="http://localhost:1"))
-    form._schemas = avro._schemas
+    form.schemas = avro.schemas
     with contextlib.closing(form):
         assert decoded(form, [framed(event(u="")), GOOD, framed(event(u=""))], may).user.tolist() == [0, 1, 0]
 
