@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from susurrus.agents.formats.avro import Avro
-from susurrus.agents.formats.beside import SCALAR_KEYS
 from susurrus.agents.formats.compression import COMPRESSIONS, MAX_VALUE_BYTES, NONE, within
 from susurrus.agents.formats.csv import Csv
 from susurrus.agents.formats.encodings import ENCODINGS, UTF8
@@ -18,6 +17,7 @@ from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.framing import FRAMINGS, Unframed
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.json_lines import JsonLines
+from susurrus.agents.formats.keys import SCALAR_KEYS
 from susurrus.agents.formats.msgpack import MessagePack
 from susurrus.agents.formats.prepared import Prepared, Step
 from susurrus.agents.formats.protobuf import Protobuf

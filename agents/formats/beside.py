@@ -6,13 +6,13 @@ one name the last counts, as in Kafka's own clients.
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
-from uuid import UUID
 
 from msgspec import UNSET
 
 from susurrus.agents.expressions.beside import HEADER_BYTES
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.keys import SCALAR_KEYS
 from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.reason import Reason
 
@@ -38,25 +38,6 @@ class Record(Protocol):
     def headers(self) -> Headers: ...
 
 
-def _integer(size: int) -> Callable[[bytes], Any]:
-    def read(key: bytes) -> int:
-        if len(key) != size:
-            raise ValueError("another length")
-        return int.from_bytes(key, "big", signed=True)
-
-    return read
-
-
-SCALAR_KEYS: Final[dict[str, Callable[[bytes], Any]]] = {
-    "text": bytes.decode,
-    "int32": _integer(4),
-    "int64": _integer(8),
-    "uuid": lambda key: str(UUID(bytes=key)),
-    "none": lambda key: key,
-}
-"""Formats of keys that are one scalar: what reads one. They raise ValueError for other bytes."""
-
-
 class Beside:
     """Columns for paths of what is beside the value.
 
@@ -70,6 +51,8 @@ class Beside:
         self._of_key = [path for path in paths if path[:2] == KEY]
         self._headers = [path for path in paths if path[:2] in (HEADERS, BYTES_OF_HEADERS)]
         self._others = [path for path in paths if path not in self._of_key and path not in self._headers]
+        self.patience = key.patience if isinstance(key, Format) else 0
+        """How long after a record was written the schema of its key may become known, in ms."""
         self.waits: Finding | None = None
 
     def columns(self, records: Sequence[Record], overdue: Overdue) -> tuple[dict[Path, list[Any]], dict[Path, Failed]]:
@@ -80,7 +63,7 @@ class Beside:
         if self._headers:
             named = [dict(record.headers) for record in records]
             for path in self._headers:
-                read = _text if path[:2] == HEADERS else bytes
+                read = bytes.decode if path[:2] == HEADERS else bytes
                 columns[path], failed[path] = _each(
                     read, [one.get(path[2], UNSET) for one in named], Reason.UNREADABLE_HEADER
                 )
@@ -117,8 +100,7 @@ class Beside:
         start = 0
         for chunk in form.read([record.key for record in records], overdue, headers):
             for path, column in zip(self._of_key, chunk.columns, strict=True):
-                some = iter(column)
-                columns[path] += [UNSET if row in chunk.refused else next(some) for row in range(chunk.rows)]
+                columns[path] += chunk.spread(column)
                 failed[path].update(
                     # No key is as a null key.
                     {
@@ -129,10 +111,6 @@ class Beside:
                 )
             start += chunk.rows
         self.waits = form.waits
-
-
-def _text(value: bytes) -> str:
-    return value.decode()
 
 
 def _each(read: Callable[[bytes], Any], values: Sequence[Any], why: Reason) -> tuple[list[Any], Failed]:

@@ -92,6 +92,11 @@ class ListStep:
         """What must be known of a row to take it apart."""
         return list(self.of.expression.fields) if isinstance(self.of, Evaluation) else [self.of]
 
+    def close(self) -> None:
+        """End the engine of a computed list."""
+        if isinstance(self.of, Evaluation):
+            self.of.engine.close()
+
     def apart(self, table: RowTable) -> RowTable:
         """The rows of the items. A row that is to be refused stays one row."""
         containers, failed = self._containers(table)

@@ -10,8 +10,6 @@ be asked of it, its refusal is pending, so that a record that nobody wants is no
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from msgspec import UNSET
-
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.beside import Beside, Record
 from susurrus.agents.formats.format import Format, Overdue
@@ -57,7 +55,7 @@ class RecordReader:
         lists = value_paths([step.of for step in steps if isinstance(step.of, tuple) and step.of not in others])
         form.prepare(self._asked_of_value, [path for path in lists if path in form.paths])
         self._plain = not steps and not self._asks and value_paths(self._wanted) == self._paths
-        self.patience = form.patience
+        self.patience = max(form.patience, beside.patience)
         self.waits: Finding | None = None
         """What the first record that was not read waits for; None where the caller may offer it again at once."""
 
@@ -88,6 +86,8 @@ class RecordReader:
         """Close connections."""
         self._form.close()
         self._beside.close()
+        for step in self._steps:
+            step.close()
 
     def _table(self, chunk: Chunk, records: Sequence[Record], overdue: Overdue) -> RowTable:
         """All rows of a chunk, also the bad ones; fewer where a key must wait."""
@@ -95,8 +95,7 @@ class RecordReader:
         rows = min([chunk.rows, *map(len, beside.values())])
         columns = {path: column[:rows] for path, column in beside.items()}
         for path, column in zip(value_paths(self._wanted), chunk.columns, strict=True):
-            found = iter(column)
-            columns[path or VALUE] = [UNSET if row in chunk.refused else next(found) for row in range(rows)]
+            columns[path or VALUE] = chunk.spread(column)[:rows]
         table = RowTable(rows=rows, columns=columns, reason=[0] * rows)
         for row, why in {**chunk.pending, **chunk.refused}.items():
             if row < rows:

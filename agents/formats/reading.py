@@ -6,10 +6,11 @@ from typing import Protocol
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.language import parse
 from susurrus.agents.formats import FORMATS, InputSection, decoder_of, is_plain_json
-from susurrus.agents.formats.beside import KEY, SCALAR_KEYS, Beside, problem
+from susurrus.agents.formats.beside import KEY, Beside, problem
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.items import ListStep
+from susurrus.agents.formats.keys import SCALAR_KEYS
 from susurrus.agents.formats.reader import OF_VALUE, RecordReader, value_paths
 from susurrus.topics.records.fields import BESIDE, Path, check_paths, parse_path, written
 from susurrus.topics.records.raw import ComputedField
@@ -59,7 +60,7 @@ def problems(source: RecordSection, paths: Sequence[Path]) -> Iterator[str]:
     """What is wrong with paths that the configuration names, one line each."""
     wanted = list(paths)
     try:
-        _, wanted = steps_of(source.lists, paths, ())
+        wanted = _of_records(source, paths)
     except ValueError as conflict:
         yield f"input: {conflict}"
     for path in dict.fromkeys(path for path in [*paths, *wanted] if path[:1] == (BESIDE,)):
@@ -71,7 +72,15 @@ def problems(source: RecordSection, paths: Sequence[Path]) -> Iterator[str]:
 
 def fields_of_values(source: RecordSection, paths: Sequence[Path]) -> list[Path]:
     """Of the paths that the configuration names, those of fields of a value before it is taken apart."""
-    return [path for path in steps_of(source.lists, paths, ())[1] if path[:1] != (BESIDE,)]
+    return [path for path in _of_records(source, paths) if path[:1] != (BESIDE,)]
+
+
+def _of_records(source: RecordSection, paths: Sequence[Path]) -> list[Path]:
+    """What must be known of a record before it is taken apart. Raises as `steps_of`."""
+    steps, wanted = steps_of(source.lists, paths, ())
+    for step in steps:
+        step.close()
+    return wanted
 
 
 def is_plain(source: RecordSection, paths: Sequence[Path]) -> bool:

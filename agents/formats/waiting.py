@@ -183,7 +183,7 @@ class Intake(Generic[C]):
         def counted() -> Iterator[Chunk]:
             nonlocal taken
             for chunk in self._form.read(records, overdue):
-                taken += chunk.rows if chunk.records is None else chunk.records
+                taken += chunk.payloads
                 yield chunk
 
         columns = self._decode_chunks(counted(), records)

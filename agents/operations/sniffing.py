@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats import FORMATS, decoder_of
-from susurrus.agents.formats.beside import KEY, SCALAR_KEYS, Beside
+from susurrus.agents.formats.beside import KEY, Beside
 from susurrus.agents.formats.compression import MAX_VALUE_BYTES, either
 from susurrus.agents.formats.csv import Csv
 from susurrus.agents.formats.envelopes import ENVELOPES
@@ -24,7 +24,7 @@ from susurrus.agents.formats.format import Format, Headers
 from susurrus.agents.formats.framing import FRAMINGS, Framing, Unframed, other_framing
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.json_lines import JsonLines
-from susurrus.agents.formats.keys import TEXT
+from susurrus.agents.formats.keys import SCALAR_KEYS, TEXT
 from susurrus.agents.formats.msgpack import MessagePack
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.formats.text import Text

@@ -149,7 +149,7 @@ def _decoded(
         reader = reader_of(source, computation.paths, topic=None, partition=None, asked=computation.asked)
         with closing(reader):
             chunks = list(reader.read(records, lambda row: True))
-            read = sum(chunk.rows if chunk.records is None else chunk.records for chunk in chunks)
+            read = sum(chunk.payloads for chunk in chunks)
             return decoder.decode(computation.applied(chunks)), read, reader.waits
 
 

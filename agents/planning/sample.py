@@ -119,9 +119,10 @@ def read_file(
         steps=steps,
         asked=computation.asked,
     )
-    for batch in _batches(computation.applied(reader.read((), lambda row: True))):
-        found.add(decoder.decode(batch), None)
-        progress(found.read, None)
+    with contextlib.closing(reader), contextlib.closing(computation):
+        for batch in _batches(computation.applied(reader.read((), lambda row: True))):
+            found.add(decoder.decode(batch), None)
+            progress(found.read, None)
     return found.sample(str(path))
 
 
@@ -181,7 +182,7 @@ def read_slice(
                 if stamped is not None:
                     records = [record for record in records if stamped[0] <= record.timestamp()[1] < stamped[1]]
                 chunks = list(reader.read([record_of(record) for record in records], lambda row: True))
-                if sum(chunk.rows if chunk.records is None else chunk.records for chunk in chunks) < len(records):
+                if sum(chunk.payloads for chunk in chunks) < len(records):
                     raise SusurrusError(str(reader.waits or "a schema is not known yet; try again"))
                 columns = decoder.decode(computation.applied(chunks))
                 stamps, otherwise = _stamps(records), settings.clock.chosen.stamped_otherwise(_types(records))

@@ -57,7 +57,7 @@ class RecordColumns:
         if chunk.record is not None and chunk.item is not None:
             self._record.append(chunk.record + self._records)
             self._item.append(chunk.item)
-        self._records += chunk.rows if chunk.records is None else chunk.records
+        self._records += chunk.payloads
         columns = iter(chunk.columns)
         for group, found in zip(self._groups, self._codes, strict=True):
             for categories, pieces in zip(group, found, strict=True):

@@ -47,6 +47,16 @@ class Chunk:
     record: Int64s | None = None
     item: Int64s | None = None
 
+    @property
+    def payloads(self) -> int:
+        """How many payloads it is of."""
+        return self.rows if self.records is None else self.records
+
+    def spread(self, column: Sequence[Any]) -> list[Any]:
+        """One of its columns with a value for every row, UNSET where the row was refused."""
+        found = iter(column)
+        return [UNSET if row in self.refused else next(found) for row in range(self.rows)]
+
 
 @dataclass(frozen=True, slots=True)
 class Enveloped:
@@ -163,13 +173,15 @@ def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path], first: Seque
         value, around, reason = record, _NOTHING, Reason.OK
         if isinstance(record, Enveloped):
             value, around, reason = record.value, record.around, record.reason
-        try:
-            if reason:
-                raise TypeError  # without a value
-            found = [_found(value, around, path) for path in paths]
-        except TypeError:
-            reason = reason or Reason.WRONG_TYPE
-            asked = _asked(UNSET if isinstance(record, Enveloped) and record.reason else value, around, first)
+        if reason:
+            value = UNSET  # it has none
+        else:
+            try:
+                found = [_found(value, around, path) for path in paths]
+            except TypeError:
+                reason = Reason.WRONG_TYPE
+        if reason:
+            asked = _asked(value, around, first)
             if asked is None:
                 refused[row] = reason
                 continue

@@ -10,6 +10,10 @@ import pytest
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.expressions.evaluation import Evaluation
+from susurrus.agents.formats.beside import Beside
+from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.reader import RecordReader
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.topics.records.fields import Path, parse_path
@@ -266,3 +270,25 @@ def test_a_record_is_decided_alone() -> None:
         found, columns = _decoded([record(ODD[number], offset=at) for at, number in enumerate(chosen)])
         assert found == [alone[number] for number in chosen]
         assert len(columns.reason) == sum(map(len, found))
+
+
+def test_a_key_may_wait_for_its_schema_as_long_as_its_format_says() -> None:
+    key, value = Json([("id",)], None), Json([("k",)], None)
+    key.patience = 5_000
+    paths = [("", "key", "id"), ("k",)]
+    beside = Beside(paths[:1], key, topic="t", partition=0)
+    assert RecordReader(value, beside, paths=paths, wanted=paths).patience == 5_000
+
+
+def test_a_reader_that_is_closed_has_ended_the_engine_of_its_lists() -> None:
+    source = InputSettings.model_validate(
+        {"topic": "t", "each": {"of": {"expression": "string_split(t, ',')"}, "as": "one"}}
+    )
+    reader = reader_of(source, [("one",)], topic="t", partition=0)
+    [chunk] = reader.read([record({"t": "a,b"})], lambda row: True)
+    assert chunk.columns == [["a", "b"]]
+    [step] = reader._steps
+    assert isinstance(step.of, Evaluation)
+    reader.close()
+    with pytest.raises(step.of.engine.refused, match="closed"):
+        step.of.engine.connection.execute("SELECT 1")
