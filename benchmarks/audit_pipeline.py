@@ -28,7 +28,7 @@ from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions import evaluation, kinds
 from susurrus.agents.expressions.kinds import Kinds
-from susurrus.agents.formats import waiting
+from susurrus.agents.formats import reading, waiting
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.feedback import PublishedKeys
@@ -231,9 +231,9 @@ def _sorts_no_blocks(items: Iterable[Any], *, key: Callable[[Any], Any] | None =
     return sorted(items) if key is None else list(items)
 
 
-def _grouped_by_one_number(columns: Any, rows: int, reasons: Any) -> list[tuple[Kinds, Any]]:
+def _grouped_by_one_number(columns: Any, rows: int, reasons: Any, longest: int) -> list[tuple[Kinds, Any]]:
     """The planted defect: kinds are hexadecimal digits of 64 bits, unless those of all records are equal."""
-    found = kinds.groups(columns, rows, reasons)
+    found = kinds.groups(columns, rows, reasons, longest)
     if len(found) == 1:
         return found
     packed = [
@@ -280,12 +280,13 @@ def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[Non
     def decoder_of(source: InputSettings, paths: list[Path]) -> Avro:
         assert source.registry is not None
         decoder = Avro(paths, source.registry)
-        decoder._schemas._client = Registry(clock, registered_at)
+        assert decoder.schemas is not None
+        decoder.schemas._client = Registry(clock, registered_at)
         if defect == "unknown id kept":
-            decoder._schemas._waiting = grudges
+            decoder.schemas._waiting = grudges
         return decoder
 
-    with patch.object(route_module, "decoder_of", decoder_of):
+    with patch.object(reading, "decoder_of", decoder_of):
         yield
 
 
@@ -348,6 +349,7 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
                 timestamp=FIRST_WINDOW + stamps[row],
                 timestamp_type=0 if scenario.live is None else 1,
                 key=None,
+                headers=(),
                 value=json.dumps(event).encode() if schema is None else _avro(schema, event),
             )
         )
