@@ -6,16 +6,12 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field, PrivateAttr
 
-from susurrus.agents import formats
-from susurrus.agents.config import checks
+from susurrus.agents.config.checks import calendar
 from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.idle import Idle, fields
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.expressions.computation import Computation
-from susurrus.agents.expressions.language import parse
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats import reading
-from susurrus.agents.histogram import declared
+from susurrus.agents.histogram import checks, declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
 from susurrus.agents.histogram.columns import ColumnKind, Layout
@@ -243,8 +239,8 @@ class HistogramSettings(Settings):
         if not self.keys.discover:
             yield from fields("keys", ["minimum_users"], "keys.discover = false", "keys.discover = true")
             yield from fields("privacy", ["gaussian_delta_fraction"], "keys.discover = false", "keys.discover = true")
-        if self.privacy.named is None and any(checks.calendar(self.window)):
-            return  # the default strategy depends on the calendar, which is reported already
+        if self._default_unknown:
+            return
         choice = self.choice
         under = f'privacy.strategy = "{choice.name}"'
         if choice.reason is not None:
@@ -260,104 +256,24 @@ class HistogramSettings(Settings):
 
     def problems(self) -> list[str]:
         """The problems of these settings, in the order of the sections."""
-        found = super().problems()
-        for check in (_start, _input, _bounds, _columns, _keys, _strategy, _budget):
-            found += check(self)
-        return found
+        return [
+            *super().problems(),
+            *checks.start(self.clock, self.window, self.start),
+            *checks.fields(self.input, self.raw_schema()),
+            *checks.bounds(self.bounds),
+            *problems(self.columns, records=self.bounds.max_records_per_key * self._longest),
+            *checks.keys(self.keys, len(self.input.key)),
+            *(() if self._default_unknown else checks.strategy(self.strategy, self.bounds, self.privacy)),
+            *checks.budget(self.budget, self.privacy),
+        ]
 
+    @property
+    def _default_unknown(self) -> bool:
+        """Whether there is no default strategy, because there is no calendar, which is reported already."""
+        return self.privacy.named is None and any(calendar(self.window))
 
-def _start(settings: HistogramSettings) -> Iterator[str]:
-    window, start = settings.window, settings.start
-    yield from settings.clock.chosen.problems(settings.clock, start)
-    if start.first_window is None:
-        if start.from_ == "earliest":
-            yield (
-                'start.first_window: is missing; with start.from = "earliest" say where the first window starts, '
-                "so that no old record can decide it"
-            )
-    elif offset := (start.first_window - window.origin) % window.length:
-        yield (
-            f'start.first_window = "{format_time(start.first_window)}": is not the start of a window; '
-            f'use "{format_time(start.first_window - offset)}", or move window.origin'
-        )
-
-
-def _input(settings: HistogramSettings) -> Iterator[str]:
-    key = settings.input.key
-    if not settings.input.user:
-        yield 'input.user: is missing; name the field that identifies the user, for example user = "user_id"'
-    if not key:
-        yield (
-            'input.key: is missing; name the fields to group by, for example key = ["url"], or for one total over all records a '
-            """constant, key = [{ name = "everything", expression = "'all'" }]"""
-        )
-    if len(set(settings.input.key_names)) < len(key):
-        yield "input.key: has two parts of one name; leave one of them out, or rename it"
-    elif settings.input.user and key:
-        try:
-            computation = Computation(settings.raw_schema().scalars, settings.input.where)
-        except ValueError as problem:
-            yield f"input: {problem}"
-        else:
-            yield from reading.problems(settings.input, computation.paths)
-            computation.close()
-        if all(isinstance(p, ComputedField) and not parse(p.expression).fields for p in settings.input.user_fields):
-            named = settings.input.user_text
-            yield f"input.user: {named} names no field, so all records would be of one user; name what says who it is"
-    yield from checks.each(settings.input)
-    yield from settings.input.time_problems()
-    for path, written in settings.input.each_format.items():
-        yield from (problem.replace("input.", f"{path}.") for problem in formats.problems(written))
-
-
-def _bounds(settings: HistogramSettings) -> Iterator[str]:
-    bounds = settings.bounds
-    if bounds.max_records_per_key > bounds.max_records_per_user:
-        yield (
-            f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
-            f"{bounds.max_records_per_user}; use at most that"
-        )
-
-
-def _columns(settings: HistogramSettings) -> Iterator[str]:
-    bounds = settings.bounds
-    longest = bounds.max_records_per_user
-    if not any(checks.calendar(settings.window)):  # else it is reported already
-        longest = settings.strategy.longest(settings.triggers, longest)
-    return problems(settings.columns, records=bounds.max_records_per_key * longest)
-
-
-def _keys(settings: HistogramSettings) -> Iterator[str]:
-    keys, arity = settings.keys, len(settings.input.key)
-    if keys.declared and keys.declared_file:
-        yield "keys.declared_file: there is keys.declared too; keep one of them"
-    if not keys.discover and not keys.declared and not keys.declared_file:
-        yield "keys.discover = false: nothing would be published; declare keys, or set discover = true"
-    if any((len(key) if isinstance(key, tuple) else 1) != arity for key in keys.declared):
-        yield f"keys.declared: every key needs as many parts as input.key, which has {arity}; correct the list"
-
-
-def _strategy(settings: HistogramSettings) -> Iterator[str]:
-    if settings.privacy.named is None and any(checks.calendar(settings.window)):
-        return  # the default depends on the calendar, which is reported already
-    strategy, share = settings.strategy, settings.privacy.selection_share
-    place = f"privacy.{strategy.name}"
-    if settings.bounds.max_keys_per_user is not None and strategy.ranked_by:
-        yield (
-            f'bounds.max_keys_per_user: not with strategy "{strategy.name}"; use {place}.{strategy.ranked_by} instead'
-        )
-    if share != Plan.selection_share and strategy.shared_by:
-        other = ", or name another privacy.strategy" if settings.privacy.named is None else ""
-        yield (
-            f'privacy.selection_share = {share:g}: strategy "{strategy.name}" has shares of its own; '
-            f"use {place}.{strategy.shared_by} instead{other}"
-        )
-
-
-def _budget(settings: HistogramSettings) -> Iterator[str]:
-    if settings.budget is None:
-        return
-    for name in ("epsilon", "delta"):
-        total, window = getattr(settings.budget, name), getattr(settings.privacy, name)
-        if total < window:
-            yield f"budget.{name} = {total:g}: less than one window's privacy.{name} = {window:g}; raise it"
+    @property
+    def _longest(self) -> int:
+        """The most records of one user and window that the strategy may keep."""
+        records = self.bounds.max_records_per_user
+        return records if any(calendar(self.window)) else self.strategy.longest(self.triggers, records)

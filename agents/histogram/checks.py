@@ -1,0 +1,109 @@
+"""Checks across fields that only a histogram has; each problem is one line that ends with the fix.
+
+agents/config/checks.py has those of all kinds of pipelines, settings.py puts both together.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from susurrus.agents import formats
+from susurrus.agents.config import checks
+from susurrus.agents.config.input import InputSettings
+from susurrus.agents.config.sections import BudgetSettings, StartSettings, WindowSettings
+from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.expressions.language import parse
+from susurrus.agents.formats import reading
+from susurrus.agents.histogram.clock import HistogramClockSettings
+from susurrus.agents.histogram.privacy import PrivacySettings
+from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.mechanisms.histogram.plan import Plan
+from susurrus.mechanisms.histogram.strategy import Strategy
+from susurrus.topics.records.raw import ComputedField, RawSchema
+from susurrus.topics.wire.timestamps import format_time
+
+
+def start(clock: HistogramClockSettings, window: WindowSettings, start: StartSettings) -> Iterator[str]:
+    """The first window must be one of the calendar, and the clock must know where to begin."""
+    yield from clock.chosen.problems(clock, start)
+    if start.first_window is None:
+        if start.from_ == "earliest":
+            yield (
+                'start.first_window: is missing; with start.from = "earliest" say where the first window starts, '
+                "so that no old record can decide it"
+            )
+    elif offset := (start.first_window - window.origin) % window.length:
+        yield (
+            f'start.first_window = "{format_time(start.first_window)}": is not the start of a window; '
+            f'use "{format_time(start.first_window - offset)}", or move window.origin'
+        )
+
+
+def fields(source: InputSettings, schema: RawSchema) -> Iterator[str]:
+    """User, key, filter and lists must be there, and of fields that the formats can read. schema: what is decoded of a record."""
+    key = source.key
+    if not source.user:
+        yield 'input.user: is missing; name the field that identifies the user, for example user = "user_id"'
+    if not key:
+        yield (
+            'input.key: is missing; name the fields to group by, for example key = ["url"], or for one total over all records a '
+            """constant, key = [{ name = "everything", expression = "'all'" }]"""
+        )
+    if len(set(source.key_names)) < len(key):
+        yield "input.key: has two parts of one name; leave one of them out, or rename it"
+    elif source.user and key:
+        try:
+            computation = Computation(schema.scalars, source.where)
+        except ValueError as problem:
+            yield f"input: {problem}"
+        else:
+            yield from reading.problems(source, computation.paths)
+            computation.close()
+        if all(isinstance(p, ComputedField) and not parse(p.expression).fields for p in source.user_fields):
+            named = source.user_text
+            yield f"input.user: {named} names no field, so all records would be of one user; name what says who it is"
+    yield from checks.each(source)
+    yield from source.time_problems()
+    for path, written in source.each_format.items():
+        yield from (problem.replace("input.", f"{path}.") for problem in formats.problems(written))
+
+
+def bounds(bounds: BoundSettings) -> Iterator[str]:
+    """A user's records of one key are among its records."""
+    if bounds.max_records_per_key > bounds.max_records_per_user:
+        yield (
+            f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
+            f"{bounds.max_records_per_user}; use at most that"
+        )
+
+
+def keys(keys: KeySettings, parts: int) -> Iterator[str]:
+    """Declared keys stand in one place and have as many parts as input.key; something must be published."""
+    if keys.declared and keys.declared_file:
+        yield "keys.declared_file: there is keys.declared too; keep one of them"
+    if not keys.discover and not keys.declared and not keys.declared_file:
+        yield "keys.discover = false: nothing would be published; declare keys, or set discover = true"
+    if any((len(key) if isinstance(key, tuple) else 1) != parts for key in keys.declared):
+        yield f"keys.declared: every key needs as many parts as input.key, which has {parts}; correct the list"
+
+
+def strategy(chosen: type[Strategy[Any]], bounds: BoundSettings, privacy: PrivacySettings) -> Iterator[str]:
+    """What a strategy has a parameter of its own for is not set beside it. chosen: the strategy that runs."""
+    share, place = privacy.selection_share, f"privacy.{chosen.name}"
+    if bounds.max_keys_per_user is not None and chosen.ranked_by:
+        yield f'bounds.max_keys_per_user: not with strategy "{chosen.name}"; use {place}.{chosen.ranked_by} instead'
+    if share != Plan.selection_share and chosen.shared_by:
+        other = ", or name another privacy.strategy" if privacy.named is None else ""
+        yield (
+            f'privacy.selection_share = {share:g}: strategy "{chosen.name}" has shares of its own; '
+            f"use {place}.{chosen.shared_by} instead{other}"
+        )
+
+
+def budget(total: BudgetSettings | None, privacy: PrivacySettings) -> Iterator[str]:
+    """A budget allows one window at least."""
+    if total is None:
+        return
+    for name in ("epsilon", "delta"):
+        whole, window = getattr(total, name), getattr(privacy, name)
+        if whole < window:
+            yield f"budget.{name} = {whole:g}: less than one window's privacy.{name} = {window:g}; raise it"
