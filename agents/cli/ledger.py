@@ -9,7 +9,8 @@ import typer
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.operations.brokers import reach
-from susurrus.agents.operations.new_epoch import EpochPlan, NewEpoch
+from susurrus.agents.operations.epoch_plan import EpochPlan
+from susurrus.agents.operations.new_epoch import NewEpoch
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.errors import ConfigurationError

@@ -14,7 +14,8 @@ from susurrus.agents.cli.ledger import plan_lines
 from susurrus.agents.cli.main import app
 from susurrus.agents.histogram import new_beginning
 from susurrus.agents.operations import new_epoch as module
-from susurrus.agents.operations.new_epoch import EpochPlan, NewEpoch
+from susurrus.agents.operations.epoch_plan import EpochPlan
+from susurrus.agents.operations.new_epoch import NewEpoch
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.new_beginning import FirstWindow
 from susurrus.agents.runtime.services import Services
