@@ -102,7 +102,7 @@ def tune(
             return
         if not free and not yes:
             typer.confirm("Charge this, and look at the sample?", abort=True, err=as_json)
-        records = _read(settings, sample, start, clients, time_field)
+        records = _read(settings, sample, start, clients, account, time_field)
         run = None
         if account is not None:
             charged_to = start if start is not None else _now(settings)
@@ -217,6 +217,7 @@ def _read(
     sample: Path | None,
     start: WindowStart | None,
     clients: Clients | None,
+    account: ChargingAccount | None,
     time_field: str | None,
 ) -> Sample:
     """The sample. How many records it has is shown nowhere: it is not part of the answers."""
@@ -226,7 +227,8 @@ def _read(
         if sample is None:
             assert start is not None
             assert clients is not None
-            return read_window(settings, start, clients, wide=True)
+            assert account is not None  # only a file can be free
+            return read_window(settings, start, clients, topics=account.topics, wide=True)
         records = read_file(sample, settings, time=time_field, wide=True)
     if start is None:
         return records

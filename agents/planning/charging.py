@@ -27,11 +27,11 @@ class ChargingAccount:
     def __init__(self, settings: Settings, clients: Clients, command: str) -> None:
         self._settings, self._clients = settings, clients
         self._name = codec.name_of_command(settings.pipeline.name, command)
-        self._charges = Charges(settings, clients, lambda: self._topics)
+        self._charges = Charges(settings, clients, lambda: self.topics)
 
     @cached_property
-    def _topics(self) -> tuple[str, ...]:
-        """Asked for with the first look at the charges: a charge must be on all topics that are read, or not be made."""
+    def topics(self) -> tuple[str, ...]:
+        """The raw topics that are charged, asked for once. Nothing else may be read: a topic that is added later is not paid for."""
         return raw_topics(self._settings, self._clients)
 
     def spent(self) -> Spend:
@@ -56,7 +56,7 @@ class ChargingAccount:
         """
         run = os.urandom(16).hex()
         self.check(guarantee)
-        for topic in self._topics:
+        for topic in self.topics:
             charge = codec.Charge(
                 raw_topic=topic,
                 window=window,

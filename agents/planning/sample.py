@@ -153,17 +153,19 @@ def read_slice(
     clients: Clients | None = None,
     progress: Progress = lambda done, total: None,
     *,
+    topics: Sequence[str] | None = None,
     stamped: tuple[int, int] | None = None,
     called: str | None = None,
 ) -> Sample:
     """The records of the raw topics between two offsets of each partition, which ``choose`` says. Raises as `read_topic`.
 
-    stamped: of these, only records with a stamp of Kafka in [start, end), in ms. called: what errors call it.
+    topics: the raw topics; by default those that the pipeline has now. stamped: only records with a stamp of Kafka in [start, end),
+    in ms. called: what errors call it.
     """
     own = clients is None
     clients = clients_of(settings, quiet=True) if clients is None else clients
     try:
-        topics = raw_topics(settings, clients)
+        topics = raw_topics(settings, clients) if topics is None else topics
         chosen = choose(clients, topics)
         decoder = RawDecoder(_schema(settings, wide))
         computation = Computation(decoder.scalars, settings.input.where)

@@ -72,11 +72,12 @@ def read_window(
     start: WindowStart,
     clients: Clients,
     *,
+    topics: Sequence[str] | None = None,
     wide: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Sample:
     """The window's records: event time in the window, stamped as the clock expects and from its start to its end and the allowed
-    lateness.
+    lateness. topics: the raw topics that are read; by default those that the pipeline has now.
 
     Raises ConfigurationError where the window holds more than MOST_RECORDS, SusurrusError where it has no good record,
     KafkaException.
@@ -96,7 +97,9 @@ def read_window(
         return chosen
 
     called = f"topic={settings.input.called}, window {format_time(start)}"
-    found = read_slice(settings, choose, wide, clients, progress, stamped=(start, until), called=called)
+    found = read_slice(
+        settings, choose, wide, clients, progress, topics=topics, stamped=(start, until), called=called
+    )
     if not len(sample := found.between(start, end)):
         raise SusurrusError(f"{called}: has no good record; name another with --window")
     return sample

@@ -15,7 +15,9 @@ from susurrus.agents.demo.weblog import DAY, WebLog
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.planning.charging import ChargingAccount
 from susurrus.agents.planning.tune import questions_of
+from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import charges as codec
 from tests.broker import Broker
 from tests.pipeline import DEFAULTS, SECRET, Pipeline, archive_topic, merged, produce
@@ -234,6 +236,36 @@ def test_a_file_is_not_answered_where_it_cannot_be_charged(kafka: Broker, tmp_pa
         assert code == 2
         assert "topic=absent.charges does not exist: create it with `susurrus topics create`" in err
         assert "About" not in out
+
+
+def test_a_topic_that_appears_behind_the_charge_is_not_read(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = archive_topic(kafka, 1)
+
+    def write(topic: str, users: range) -> None:
+        record = '{{"host": "{}", "url": "/", "time": 807235200, "bytes": 1}}'.format
+        produce(kafka, topic, [(0, record(user).encode(), 807_235_200_000) for user in users])
+
+    write(first, range(2_000))
+    several = merged(OWN, {"input": {"topic": None, "topic_pattern": f"{first}.*"}})
+    with Pipeline(kafka, tmp_path, "", several) as pipeline:
+        check = ChargingAccount.check
+
+        def another_appears(account: ChargingAccount, guarantee: Guarantee) -> None:
+            check(account, guarantee)
+            if not appeared:
+                appeared.append(later)
+                write(kafka.create_topic(later, 1, {"retention.ms": "-1"}), range(2_000, 5_000))
+
+        later, appeared = f"{first}-later", list[str]()
+        monkeypatch.setattr(ChargingAccount, "check", another_appears)
+        options = ("--config", pipeline.config, "--yes", "--json", "--epsilon", "4")
+        for run_number, (topics, users) in enumerate([([first], 2_000), ([first, later], 5_000)]):
+            code, out, err = run(*options)
+            assert code == 0, err
+            assert abs(json.loads(out)["users"]["estimate"] - users) < 100
+            assert [charge.raw_topic for charge in charged(pipeline)[run_number:]] == topics
 
 
 def test_brokers_that_do_not_answer_are_no_reason_to_go_on_unpaid(tmp_path: Path) -> None:
