@@ -26,6 +26,7 @@ from susurrus.agents.formats.reading import is_plain, reader_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Placed
 from susurrus.agents.histogram.growth import Grown, TopicGrowth
+from susurrus.agents.histogram.membership import Membership
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
@@ -119,10 +120,9 @@ class RouteStage(Stage):
             whole=whole_decoder(services.settings, source),
         )
         self._partitions = services.settings.topics.by_user_partitions
-        self._max_future = services.settings.max_future
+        self._membership = Membership(services.settings, self._first_window)
         clock = services.settings.clock
         self._live = clock.chosen.live
-        self._until = clock.until
         self._limits = services.strategy.bounding
         self._clock = clock.chosen(
             clock,
@@ -252,23 +252,16 @@ class RouteStage(Stage):
             placed = Placed(placed.interval[of], placed.clamped, placed.too_far[of])
             offsets = places(offsets[of], columns.item)
         n = len(offsets)
-        event_time = stamps if columns.event_time is None else columns.event_time
-        window = self._calendar.window_of(event_time)
-        first_interval = window * self._calendar.intervals_per_window
         reason = columns.reason
-
-        def refuse(rows: npt.NDArray[np.bool_], why: Reason) -> None:
-            reason[rows & (reason == Reason.OK)] = why
-
-        refuse(otherwise, Reason.WRONG_STAMP)
-        refuse(placed.too_far | (event_time > stamps + self._max_future), Reason.IN_FUTURE)
-        if self._until is not None:
-            refuse((stamps >= self._until) | (event_time >= self._until), Reason.IN_FUTURE)
-        refuse(window < self._first_window, Reason.BEFORE_FIRST_WINDOW)
-        interval = np.maximum(placed.interval, first_interval)
-        good = reason == Reason.OK
-        late = good & (interval - first_interval >= self._calendar.triggers)
-        good &= ~late
+        window, interval, late = self._membership.decide(
+            reason,
+            columns.event_time,
+            stamps=stamps,
+            interval=placed.interval,
+            otherwise=otherwise,
+            too_far=placed.too_far,
+        )
+        good = (reason == Reason.OK) & ~late
         counters = self.counters
         counters["in"] += n
         counters["late"] += int(late.sum())

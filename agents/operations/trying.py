@@ -20,6 +20,7 @@ from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.reading import reader_of
+from susurrus.agents.histogram.membership import Membership
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.mechanisms.arrays import Int64s
@@ -158,26 +159,22 @@ def _stamps(records: Sequence[ReadRecord]) -> Int64s:
 
 
 def _placed(settings: HistogramSettings, found: RawColumns, stamps: Int64s, types: Int64s, now: int) -> tuple[Any, Any]:
-    """(uint8[n] reasons, bool[n] late): as route says it, as far as a record and its stamp say it (agents/histogram/route.py)."""
-    clock, calendar = settings.clock, settings.calendar
-    reason = found.reason.copy()
-    time = stamps if found.event_time is None else found.event_time
-
-    def refuse(rows: Any, why: Reason) -> None:
-        reason[rows & (reason == Reason.OK)] = why
-
-    refuse(clock.chosen.stamped_otherwise(types), Reason.WRONG_STAMP)
-    refuse(time > stamps + settings.max_future, Reason.IN_FUTURE)
-    if clock.until is not None:
-        refuse((stamps >= clock.until) | (time >= clock.until), Reason.IN_FUTURE)
+    """(uint8[n] reasons, bool[n] late): as route says it, as far as a record and its stamp say it."""
+    clock, calendar, first = settings.clock, settings.calendar, settings.start.first_window
     if "max_ahead" in clock.chosen.follows:
-        refuse(stamps > now + clock.max_ahead + clock.idle_grace, Reason.IN_FUTURE)
-    window = calendar.window_of(time)
-    if settings.start.first_window is not None:
-        refuse(window < calendar.window_of(np.array([settings.start.first_window]))[0], Reason.BEFORE_FIRST_WINDOW)
-    first = window * calendar.intervals_per_window
-    late = np.maximum(calendar.interval(stamps), first) - first >= calendar.triggers
-    return reason, late & (reason == Reason.OK)
+        too_far = stamps > now + clock.max_ahead + clock.idle_grace
+    else:
+        too_far = np.zeros(len(stamps), np.bool_)
+    reason = found.reason.copy()
+    members = Membership(settings, None if first is None else calendar.window_at(first)).decide(
+        reason,
+        found.event_time,
+        stamps=stamps,
+        interval=calendar.interval(stamps),
+        otherwise=clock.chosen.stamped_otherwise(types),
+        too_far=too_far,
+    )
+    return reason, members.late
 
 
 class _Part(NamedTuple):

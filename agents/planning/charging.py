@@ -31,7 +31,7 @@ class ChargingAccount:
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
-        """The raw topics that are charged, asked for once. Nothing else may be read: a topic that is added later is not paid for."""
+        """The raw topics that are charged, asked for once. No other may be read: one that is added later is not paid for."""
         return raw_topics(self._settings, self._clients)
 
     def spent(self) -> Spend:

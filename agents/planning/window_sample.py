@@ -97,9 +97,7 @@ def read_window(
         return chosen
 
     called = f"topic={settings.input.called}, window {format_time(start)}"
-    found = read_slice(
-        settings, choose, wide, clients, progress, topics=topics, stamped=(start, until), called=called
-    )
+    found = read_slice(settings, choose, wide, clients, progress, topics=topics, stamped=(start, until), called=called)
     if not len(sample := found.between(start, end)):
         raise SusurrusError(f"{called}: has no good record; name another with --window")
     return sample
