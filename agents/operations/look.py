@@ -25,7 +25,9 @@ from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.messages import ReadRecord, record_of
 from susurrus.agents.operations.brokers import reach
-from susurrus.agents.operations.sniffing import Layout, keys_of, values_of
+from susurrus.agents.operations.key_layouts import keys_of
+from susurrus.agents.operations.sniffing import values_of
+from susurrus.agents.operations.whole_values import Layout
 from susurrus.agents.planning.raw_topic import newest, records_of, stamp_type
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import BESIDE, ENVELOPE, Path, written

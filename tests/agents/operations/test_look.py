@@ -16,7 +16,7 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.agents.operations.look import Found, seen_in, times_in
-from susurrus.agents.operations.sniffing import section_of
+from susurrus.agents.operations.whole_values import section_of
 from tests.agents.formats.test_compression import zstd
 from tests.agents.operations.raw_records import STAMP, record, records
 from tests.formats_rows import rows
