@@ -31,6 +31,7 @@ def picture(tried: Sequence[TopicTrial], *, values: bool) -> Iterator[Table | Te
         if one.trial.rows:
             yield _fates(one)
             yield from _reasons(one, values)
+            yield from _undecided(one)
             yield from _seen(one, values)
         yield from _waits(one)
         if one.advice:
@@ -85,6 +86,15 @@ def _reasons(one: TopicTrial, values: bool) -> Iterator[Text]:
         for place in fate.examples if values else ():
             record = one.records[place.partition, place.offset]
             yield Text.assemble(f"  {_short(place)}: ", printable(record.value))
+
+
+def _undecided(one: TopicTrial) -> Iterator[Text]:
+    if one.trial.before_start:
+        yield Text(
+            f"{one.trial.before_start:,} of the records are not read: the pipeline began behind them (start.from)"
+        )
+    for text in one.trial.undecided:
+        yield Text(f"not decided: {text}.")
 
 
 def _seen(one: TopicTrial, values: bool) -> Iterator[Table | Text]:
@@ -142,6 +152,8 @@ def _topic_json(one: TopicTrial, values: bool) -> dict[str, Any]:
         "records": trial.records,
         "rows": trial.rows,
         "waits": trial.waits,
+        "before_start": trial.before_start,
+        "undecided": trial.undecided,
         "outcomes": [_fate_json(one, fate, values) for fate in trial.fates],
         "layout": {"as_configured": not found.sniffed and not found.layout, **found.layout},
         "tombstones": found.tombstones,

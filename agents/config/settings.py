@@ -90,8 +90,6 @@ class Settings(Section):
     """Why `susurrus tune` has nothing to recommend, and what to do instead; empty where it has."""
     reads_raw: ClassVar[bool] = True
     """Whether the input belongs to other producers: it must exist and is only read."""
-    tried: ClassVar[bool] = False
-    """Whether `susurrus try` and `preflight` decide what would become of the newest records."""
     several_topics: ClassVar[bool] = False
     """Whether one pipeline may read several raw topics."""
 

@@ -27,6 +27,7 @@ from susurrus.agents.histogram.view import HistogramView
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.raw_topics import visible
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, settings_of
+from susurrus.agents.runtime.decisions import Decisions
 from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
@@ -240,6 +241,12 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             raw_topics = visible(self.settings, admin.list_topics(timeout=REQUEST_SECONDS).topics)
         own = super().check_topics(admin, raw_topics)  # first, for it says where a raw topic is missing
         return [*(found for topic in raw_topics for found in _raw_topic(self.settings, admin, topic)), *own]
+
+    def decisions(self, clients: Clients) -> Decisions:
+        """See decisions.py."""
+        from susurrus.agents.histogram.decisions import HistogramDecisions  # only who tries records needs it
+
+        return HistogramDecisions(self.settings)
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""

@@ -37,7 +37,6 @@ class HistogramSettings(Settings):
 
     kind = "histogram"
     computes = True
-    tried = True
     several_topics = True
     published: ClassVar[tuple[str, ...]] = (
         *Settings.published,

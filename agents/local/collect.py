@@ -21,9 +21,11 @@ from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.reading import of_values
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.local.judging import ReportJudge
 from susurrus.agents.local.reports import PATHS, ReportFormat, joined
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.stage import LocalStage, TimeIntervals
+from susurrus.agents.local.thresholds import Thresholds
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.cuts import Cuts
@@ -32,16 +34,11 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.calendar import Interval
-from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.local.estimate import Totals
-from susurrus.mechanisms.local.hybrid import Hybrid
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
-from susurrus.topics import reports as report_codec
-from susurrus.topics import threshold as threshold_codec
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
-from susurrus.topics.wire.packing import MalformedRecord
 
 _ROWS_PER_RECORD = 5_000
 
@@ -58,7 +55,6 @@ class CollectStage(LocalStage):
         """The meta record says which intervals the last commit had closed, and what was written."""
         super().__init__(services, partition, store, meta, position)
         self._topic = services.topic("reports")
-        self._ahead = services.settings.clock.max_ahead
         self._intake = Intake(
             of_values(ReportFormat(decoder_of(services.settings.input, PATHS))),
             lambda chunks, records: joined(chunks),
@@ -68,7 +64,8 @@ class CollectStage(LocalStage):
             partition=partition,
             watermarks=services.clients.watermarks,
         )
-        self._thresholds = Thresholds(services)
+        thresholds = Thresholds(services.clients, services.topic("threshold"))
+        self._judge = ReportJudge(services.settings, thresholds)
         self._ticked = self._closed
         totals = services.topic("report-totals")
         self._written = Written(partition, totals, meta["written"], config_digest=services.config_digest)
@@ -103,28 +100,10 @@ class CollectStage(LocalStage):
             self._add(records, payloads, now)
 
     def _add(self, records: Sequence[Any], payloads: list[bytes | None], now: int) -> None:
-        reports, good = report_codec.decode(payloads)
-        reason = np.full(len(records), Reason.NOT_A_REPORT, np.int64)
-        rows = np.flatnonzero(good)
-        interval = reports.interval // self._intervals.length
-        why = np.full(rows.size, Reason.OK, np.int64)
-
-        def refuse(which: np.ndarray[Any, np.dtype[np.bool_]], cause: Reason) -> None:
-            why[which & (why == Reason.OK)] = cause
-
-        stamps = np.fromiter([records[row].timestamp for row in rows.tolist()], np.int64, rows.size)
-        # Anyone may forge a stamp. An interval years ahead would stay in the server's state, all of which is in each commit.
-        refuse(interval > (np.minimum(stamps, now) + self._ahead) // self._intervals.length, Reason.IN_FUTURE)
-        first = reports.phase == 1
-        refuse(first & (reports.code >= self._wave.codes), Reason.IMPOSSIBLE_CODE)
-        # One reading for all: reports may name any number of versions that there never were.
-        in_force = self._thresholds.in_force(np.unique(reports.threshold_version[~first]).tolist())
-        refuse(~first & ~np.isin(reports.threshold_version, list(in_force)), Reason.WRONG_THRESHOLD)
-        for version, perturber in in_force.items():
-            named = ~first & (reports.threshold_version == version)
-            refuse(named & ~perturber.allowed(reports.code), Reason.IMPOSSIBLE_CODE)
-        refuse(~first & (interval <= self._closed), Reason.LATE)
-        reason[rows] = why
+        stamps = np.fromiter((record.timestamp for record in records), np.int64, len(records))
+        reports, reason = self._judge.judged(payloads, stamps, now=now, closed=self._closed)
+        rows = np.flatnonzero(reason != Reason.NOT_A_REPORT)
+        interval, first, why = reports.interval // self._intervals.length, reports.phase == 1, reason[rows]
 
         fine = why == Reason.OK
         self._first_phase += self._wave.bucket_counts(reports.code[first & fine], BUCKETS)
@@ -188,36 +167,3 @@ def _first_moment(services: Services[LocalSettings]) -> int:
         return first
     epoch = services.ledger.records().get("epoch")
     return epoch.created if isinstance(epoch, ledger_codec.Epoch) else 0
-
-
-class Thresholds:
-    """The perturbers of the thresholds that were published; read from their topic when reports name an unknown version."""
-
-    def __init__(self, services: Services) -> None:
-        self._clients = services.clients
-        self._topic = services.topic("threshold")
-        self._next = 0
-        self._known: dict[int, Hybrid] = {}
-
-    def in_force(self, named: Sequence[int]) -> dict[int, Hybrid]:
-        """The perturbers of those of the named versions that are in force, by version. Raises Refusal for a record that is not a
-        threshold.
-
-        The previous one still counts: its reports may have been under way when the new one came. A client can only name a version
-        that was committed, so one reading decides.
-        """
-        if not self._known.keys() >= set(named):
-            self._read()
-        oldest = max(self._known, default=0) - 1
-        return {version: self._known[version] for version in named if version >= oldest and version in self._known}
-
-    def _read(self) -> None:
-        for _, value, offset in self._clients.read(self._topic, self._next, group="threshold", complete=False):
-            self._next = offset + 1
-            try:
-                threshold = threshold_codec.decode(value or b"")
-            except MalformedRecord as error:
-                raise Refusal(
-                    f"topic={self._topic} offset={offset}: {error}", "find out who else writes to it"
-                ) from error
-            self._known[threshold.version] = Hybrid(threshold.epsilon, threshold.alpha)

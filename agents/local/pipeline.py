@@ -10,12 +10,14 @@ from susurrus.agents.config import meaning
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
+from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.local.board import EstimatesBoard
 from susurrus.agents.local.expected_errors import expected_errors
 from susurrus.agents.local.explanation import findings
 from susurrus.agents.local.releases import local_releases
 from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.view import COLUMNS, LocalView
+from susurrus.agents.runtime.decisions import Decisions
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
@@ -81,6 +83,12 @@ class LocalPipeline(Pipeline[LocalSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def decisions(self, clients: Clients) -> Decisions:
+        """See decisions.py."""
+        from susurrus.agents.local.decisions import LocalDecisions  # only who tries records needs it
+
+        return LocalDecisions(self.settings, clients)
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""

@@ -15,10 +15,9 @@ from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.beside import KEY
 from susurrus.agents.formats.reading import reader_of
-from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.agents.operations.look import MEMBERS, Found, name_of
-from susurrus.agents.operations.trying import settings_and_scalars
+from susurrus.agents.runtime.decisions import Decisions
 from susurrus.topics.records.fields import BESIDE, Path, parse_path, written
 
 _CLOSE: Final = 0.75
@@ -45,13 +44,13 @@ class NamedField:
 
 
 def named_fields(
-    settings: HistogramSettings, source: InputSettings, records: Sequence[ReadRecord], found: Found
+    decisions: Decisions, source: InputSettings, records: Sequence[ReadRecord], found: Found
 ) -> list[NamedField]:
     """The fields that a file names, in the order of its settings."""
     by_path: dict[Path, list[str]] = {}
-    for setting, scalars, where in settings_and_scalars(settings):
-        for path in paths_of(scalars, where):
-            by_path.setdefault(path, []).append(setting)
+    for part in decisions.parts():
+        for path in paths_of(part.scalars, part.where):
+            by_path.setdefault(path, []).append(part.setting)
     fields = []
     whole = source.model_copy(update={"each": ()})
     items = {step.as_ for step in source.each}

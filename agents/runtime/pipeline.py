@@ -23,6 +23,7 @@ from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.formats.reading import fields_of_values
 from susurrus.agents.kafka.clients import Clients, clients_of
 from susurrus.agents.kafka.topics import check_topics
+from susurrus.agents.runtime.decisions import Decisions
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, NewestRelease, Outcome
 from susurrus.agents.runtime.initial_offsets import Origin
@@ -188,6 +189,11 @@ class Pipeline(ABC, Generic[S]):
             OUTPUT_FORMATS[self.settings.output.format].require()
         except ConfigurationError as error:
             yield Finding("packages", "unknown", f"output: {error.text}", error.action)
+
+    def decisions(self, clients: Clients) -> Decisions | None:
+        """What decides raw records without a worker (decisions.py); None for a kind whose records cannot be tried. clients: for
+        what the pipeline's own topics decide."""
+        return None
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """What `susurrus status` says after the epoch. first_window: its start in ms; charged, charged_all: windows charged by

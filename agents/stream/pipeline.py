@@ -8,6 +8,7 @@ from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.runtime.decisions import Decisions
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
 from susurrus.agents.runtime.facts import Facts, Outcome
 from susurrus.agents.runtime.pipeline import Pipeline, StageSpec, no_windows
@@ -33,7 +34,8 @@ class StreamPipeline(Pipeline[StreamSettings]):
     output = PRIVATE_STREAM
     outcomes = (
         Outcome("read", {"stream": ("in",)}),
-        Outcome("kept", {"stream": ("in", "-dead_letter")}),
+        Outcome("kept", {"stream": ("in", "-dead_letter", "-filtered")}),
+        Outcome("filtered", {"stream": ("filtered",)}),
         Outcome("dead letters", {"stream": ("dead_letter",)}),
     )
     released = (("stream", "streams"), ("stream", "rows"))
@@ -88,6 +90,12 @@ class StreamPipeline(Pipeline[StreamSettings]):
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
         )
+
+    def decisions(self, clients: Clients) -> Decisions:
+        """See decisions.py."""
+        from susurrus.agents.stream.decisions import StreamDecisions  # only who tries records needs it
+
+        return StreamDecisions(self.settings)
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""

@@ -32,7 +32,7 @@ from susurrus.mechanisms.stream.table import StreamStep, stream_address
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.records.values import ValuesDecoder, ValuesSchema
 from susurrus.topics.values_batches import ValuesBatchDecoder
@@ -58,7 +58,7 @@ class StreamStage(Stage):
     """One raw partition, under ToPS or PAK."""
 
     name = "stream"
-    counted = ("in", "dead_letter", "streams", "rows")
+    counted = ("in", "filtered", "dead_letter", "streams", "rows")
 
     services: Services[StreamSettings]
 
@@ -123,9 +123,12 @@ class StreamStage(Stage):
         self._taken, self.full = Offset(self._intake.position), self._intake.pending
         self.counters["in"] += len(records)
         good = np.flatnonzero(columns.reason == Reason.OK)
-        self.counters["dead_letter"] += len(records) - len(good)
+        left_out = np.isin(columns.reason, list(LEFT_OUT))  # by an envelope, such as a tombstone behind a delete
+        why = np.where(left_out, Reason.OK, columns.reason)
+        self.counters["filtered"] += int(left_out.sum())
+        self.counters["dead_letter"] += int(np.count_nonzero(why))
         known = self._replay.take(records, good, columns.streams, columns.stream, columns.value, self._taken)
-        self._letters.refuse(records[known:] if known else records, columns.reason[known:])
+        self._letters.refuse(records[known:] if known else records, why[known:])
         if not len(good):
             return
         row_of = np.array(self._load(columns.streams), dtype=np.int64)

@@ -8,7 +8,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import clients_of
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.operations import compiled, tls
@@ -112,11 +111,9 @@ def _check_rights(pipeline: Pipeline[Any], admin: AdminClient, *, topics_too: bo
 
 
 def _check_records(pipeline: Pipeline[Any], raw: Sequence[str]) -> Iterator[Finding]:
-    """What would become of the newest records, for the kind that reads more than one field of them."""
-    if not pipeline.settings.tried:
-        return
+    """What would become of the newest records."""
     try:
-        yield from check_records(HistogramSettings.of(pipeline.settings), raw)
+        yield from check_records(pipeline, raw or None)
     except ConfigurationError as error:  # a package that workers may have: packages are looked at by themselves
         yield Finding("records", "unknown", error.text, error.action)
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 
 from susurrus.agents.cli.console import FAILED
 from susurrus.agents.cli.main import app
-from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.preflight import run
 from susurrus.agents.operations.topic_trial import check_records
 from susurrus.agents.pipelines import pipeline_of, settings_from
@@ -163,7 +162,7 @@ def test_preflight_fails_where_all_records_would_be_dead_letters(
 ) -> None:
     topic = Topic(kafka, tmp_path)
     topic.write(*[{"user_id": "a", "page": "b"}] * good, *[{"userId": "a", "page": "b"}] * bad)
-    [first, *others] = check_records(HistogramSettings.of(settings_from(topic.data, environ={})))
+    [first, *others] = check_records(pipeline_of(settings_from(topic.data, environ={})))
     assert (first.subject, first.level) == ("records", level)
     assert says in first.text
     if level == "failure":

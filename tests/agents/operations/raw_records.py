@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.histogram.clock import CREATE_TIME
+from susurrus.agents.histogram.decisions import HistogramDecisions
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.agents.operations.trying import Trial, try_records
 from susurrus.agents.pipelines import settings_from
+from susurrus.agents.runtime.begun import Begun
 
 STAMP = 1_790_834_400_000  # 2026-10-01T06:00:00Z
 NOW = STAMP + 3_600_000
 
 
 def settings(**source: Any) -> HistogramSettings:
-    """source: of `[input]`, and the sections clock and start. sums: the columns that are published."""
-    sections = {name: source.pop(name) for name in ("clock", "start") if name in source}
+    """source: of `[input]`, and the sections clock, start and window. sums: the columns that are published."""
+    sections = {name: source.pop(name) for name in ("clock", "start", "window") if name in source}
     if "sums" in source:
         sections["columns"] = source.pop("sums")
     return HistogramSettings.of(
@@ -47,8 +49,9 @@ def records(values: Sequence[Any]) -> list[ReadRecord]:
     return [record(value, offset=offset) for offset, value in enumerate(values)]
 
 
-def tried(ours: HistogramSettings, some: Sequence[ReadRecord], now: int = NOW) -> Trial:
-    return try_records(ours, ours.input, some, np.full(len(some), CREATE_TIME, np.int64), now=now)
+def tried(ours: HistogramSettings, some: Sequence[ReadRecord], now: int = NOW, begun: Begun | None = None) -> Trial:
+    types = np.full(len(some), CREATE_TIME, np.int64)
+    return try_records(HistogramDecisions(ours), ours.input, some, types, now=now, begun=begun)
 
 
 def fates(trial: Trial) -> list[tuple[str, str, str, int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from susurrus.agents.histogram.decisions import HistogramDecisions
 from susurrus.agents.operations.advice import NamedField, named_fields, nearest, to_write
 from susurrus.agents.operations.look import seen_in
 from susurrus.topics.records.fields import parse_path
@@ -29,7 +30,10 @@ def test_the_nearest_name(wanted: str, known: list[str], found: str) -> None:
 
 def named(source: dict[str, Any], values: list[Any]) -> dict[str, NamedField]:
     ours, some = settings(**source), records(values)
-    return {one.name: one for one in named_fields(ours, ours.input, some, seen_in(some, None, ours.input))}
+    return {
+        one.name: one
+        for one in named_fields(HistogramDecisions(ours), ours.input, some, seen_in(some, None, ours.input))
+    }
 
 
 def test_shares_of_the_fields_that_a_file_names() -> None:
@@ -56,7 +60,7 @@ def advice(source: dict[str, Any], values: list[Any], key: bytes | None = None) 
     ours = settings(**source)
     some = [record(value, key=key, offset=offset) for offset, value in enumerate(values)]
     found = seen_in(some, None, ours.input)
-    fields = named_fields(ours, ours.input, some, found)
+    fields = named_fields(HistogramDecisions(ours), ours.input, some, found)
     return list(to_write(ours.input, found, fields, all_refused=True))
 
 

@@ -10,11 +10,15 @@ import pytest
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.histogram.clock import LOG_APPEND_TIME
+from susurrus.agents.histogram.decisions import HistogramDecisions
 from susurrus.agents.operations.advice import named_fields, to_write
 from susurrus.agents.operations.look import seen_in
 from susurrus.agents.operations.trying import EXAMPLES, RecordPlace, merged, try_records
+from susurrus.agents.runtime.begun import Begun
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.topics.records.raw import RawDecoder
 from susurrus.topics.records.reason import LEFT_OUT, Reason
+from susurrus.topics.sources import Run, SourceMap
 from tests.agents.operations.raw_records import NOW, STAMP, fates, record, records, settings, tried
 
 GOOD = {"user_id": "ann", "page": "/a", "bytes": 3, "at": STAMP}
@@ -78,7 +82,7 @@ def test_limits_of_the_clock_and_the_start() -> None:
     ahead = tried(settings(), records([GOOD]), now=STAMP - 30 * 86_400_000)
     assert [fate[:2] for fate in fates(ahead)] == [("dead letter", "IN_FUTURE")]
     ours, some = settings(), records([GOOD])
-    otherwise = try_records(ours, ours.input, some, np.array([LOG_APPEND_TIME]), now=NOW)
+    otherwise = try_records(HistogramDecisions(ours), ours.input, some, np.array([LOG_APPEND_TIME]), now=NOW)
     assert fates(otherwise) == [("dead letter", "WRONG_STAMP", "clock.kind", 1)]
 
 
@@ -173,6 +177,47 @@ def test_odd_records_raise_nothing_and_are_decided_as_a_worker_decides_them(sour
     assert found == counted
     assert trial.rows == len(expected)
     seen = seen_in(some, None, ours.input)
-    fields = named_fields(ours, ours.input, some, seen)
+    fields = named_fields(HistogramDecisions(ours), ours.input, some, seen)
     assert all(one.present + one.null + one.absent <= one.rows for one in fields)
     list(to_write(ours.input, seen, fields, all_refused=True))
+
+
+def test_a_ledger_says_the_first_window_what_is_closed_and_what_is_not_read() -> None:
+    ours = settings(window={"length": "1h", "trigger_every": "15m"}, clock={"kind": "producer"})
+    calendar = ours.calendar
+    here = calendar.window_at(STAMP)
+    some = [record(GOOD, offset=offset) for offset in range(6)]
+
+    def begun(first: int, closed: int) -> Begun:
+        return Begun(
+            first_window=calendar.window_start(WindowIndex(here + first)),
+            sources=SourceMap((Run("raw", 0, 2),)),
+            starts={1: 2},
+            joined={},
+            closed={1: (4, calendar.last_interval(here) + closed)},
+        )
+
+    early = tried(ours, some, begun=begun(1, -1))
+    assert fates(early) == [("dead letter", "BEFORE_FIRST_WINDOW", "start.first_window", 6)]
+    kept = tried(ours, some, begun=begun(0, -1))
+    assert fates(kept) == [("kept", "OK", "", 6)]
+    assert kept.before_start == 2
+    late = tried(ours, some, begun=begun(0, 0))  # all intervals of the window are closed, for what is not taken yet
+    assert [(fate.outcome, [place.offset for place in fate.examples]) for fate in late.fates] == [
+        ("kept", [0, 1, 2]), ("late", [4, 5]),
+    ]  # fmt: skip
+    assert any("taken already" in text for text in late.undecided)
+    assert not any("taken already" in text for text in tried(ours, some).undecided)
+
+
+def test_what_is_said_of_the_beginning_before_there_is_one() -> None:
+    assert any("start.from" in text for text in tried(settings(), records([GOOD])).undecided)
+    first = "2026-10-01T00:00:00Z"
+    known = tried(settings(start={"first_window": first}), records([GOOD]))
+    assert not any("start.from" in text for text in known.undecided)
+    assert any("caps" in text for text in known.undecided)
+    later = settings(clock={"kind": "broker"}, start={"from": "2026-10-02T00:00:00Z"})
+    otherwise = try_records(
+        HistogramDecisions(later), later.input, records([GOOD]), np.array([LOG_APPEND_TIME]), now=NOW
+    )
+    assert [fate[:2] for fate in fates(otherwise)] == [("dead letter", "BEFORE_FIRST_WINDOW")]
