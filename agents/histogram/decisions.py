@@ -1,4 +1,4 @@
-"""What route would make of raw records: reader, expressions, decoder, then where they belong (membership.py), as far as it is known."""
+"""What route would make of raw records: reader, expressions, decoder, then where they belong (membership.py)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +15,7 @@ from susurrus.agents.histogram.membership import Membership
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.agents.runtime.begun import Begun
-from susurrus.agents.runtime.decisions import NOBODY, Decided, Decisions, Part, called, stamps_of
+from susurrus.agents.runtime.decisions import NOBODY, Decided, Decisions, RecordPart, called, stamps_of
 from susurrus.mechanisms.arrays import Int64s
 from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, RawSchema
@@ -88,11 +88,11 @@ class HistogramDecisions(Decisions):
         """See `Decisions`."""
         return _decoded(self._nothing, None, source, records)[1]
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RecordPart]:
         """The condition, user, key, columns, time."""
         return list(self._parts())
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[RecordPart]:
         schema, source, nothing = self._schema, self._settings.input, self._nothing
         if source.where is not None:
             yield _part("input.where", nothing, source.where)
@@ -125,10 +125,10 @@ def _open(records: Sequence[ReadRecord], begun: Begun | None) -> Int64s:
     return np.fromiter((_NEVER if one is None else one + 1 for one in closed), np.int64, len(records))
 
 
-def _part(setting: str, schema: RawSchema, where: str | None = None) -> Part:
+def _part(setting: str, schema: RawSchema, where: str | None = None) -> RecordPart:
     nobody = parse_path(NOBODY)
     scalars = [scalar for scalar in schema.scalars if scalar != nobody]
-    return Part(setting, scalars, where, partial(_decided, schema, where))
+    return RecordPart(setting, scalars, where, partial(_decided, schema, where))
 
 
 def _decided(schema: RawSchema, where: str | None, source: InputSettings, records: Sequence[ReadRecord]) -> Decided:

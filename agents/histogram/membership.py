@@ -2,7 +2,7 @@
 
 stamps, event times, the clock's word on each record ──Membership.decide──▶ window, interval, late; reasons
 
-route decides by it (route.py), and `susurrus try` says what route would decide (agents/operations/trying.py). Why that depends
+route decides by it (route.py), and `susurrus try` says what route would decide (decisions.py). Why that depends
 on no other record is in docs/guarantees/membership.md.
 """
 

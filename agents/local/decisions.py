@@ -17,7 +17,7 @@ from susurrus.agents.local.settings import LocalSettings
 from susurrus.agents.local.stage import TimeIntervals
 from susurrus.agents.local.thresholds import Thresholds
 from susurrus.agents.runtime.begun import Begun
-from susurrus.agents.runtime.decisions import Decided, Decisions, Part, stamps_of
+from susurrus.agents.runtime.decisions import Decided, Decisions, RecordPart, stamps_of
 from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import Interval
 from susurrus.topics.records.reason import Reason
@@ -76,7 +76,7 @@ class LocalDecisions(Decisions):
         """Nothing is refused of which nothing is asked."""
         return Decided(reason=np.zeros(len(records), np.uint8), read=len(records))
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RecordPart]:
         """A report's fields have fixed names, so no setting names one."""
         return ()
 

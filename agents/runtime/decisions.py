@@ -1,6 +1,6 @@
 """What a kind of pipeline would make of raw records: decided as its first stage decides it, without a worker, a store or output.
 
-newest records ──Decisions.decide──▶ Decided: a reason for each row      settings ──Decisions.parts──▶ Part: one of them alone
+newest records ──Decisions.decide──▶ Decided: a reason for each row      settings ──Decisions.parts──▶ RecordPart: one of them alone
 
 `susurrus try` and preflight ask it (agents/operations/trying.py). Each row is decided by its record, by its stamp, and by what the
 ledger says for certain. What depends on other records is not decided, and `undecided` names it.
@@ -49,7 +49,7 @@ class Decided:
         return np.arange(len(self.reason)) if self.record is None else self.record
 
 
-class Part(NamedTuple):
+class RecordPart(NamedTuple):
     """One setting that names something of a record. scalars, where: what it reads. decide: what becomes of records for this setting
     alone, where they are read by a section `[input]`."""
 
@@ -85,7 +85,7 @@ class Decisions(ABC):
         """What becomes of records, or of their items, of which nothing is asked."""
 
     @abstractmethod
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RecordPart]:
         """In the order in which a record is decided."""
 
     def undecided(self, begun: Begun | None) -> Iterator[str]:

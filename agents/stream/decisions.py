@@ -10,7 +10,7 @@ from susurrus.agents.formats.beside import KEY
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.agents.runtime.begun import Begun
-from susurrus.agents.runtime.decisions import NOBODY, Decided, Decisions, Part, called
+from susurrus.agents.runtime.decisions import NOBODY, Decided, Decisions, RecordPart, called
 from susurrus.agents.stream.mechanism import grid_of
 from susurrus.agents.stream.settings import StreamSettings
 from susurrus.mechanisms.arrays import Int64s
@@ -36,14 +36,14 @@ class StreamDecisions(Decisions):
         """See `Decisions`."""
         return _decided(self._nothing, source, records)
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[RecordPart]:
         """The stream and the value."""
         stream, value = self._schema.stream, self._schema.value
         of_stream = replace(self._nothing, stream=stream)
         setting = "stream.stream, which is the record's key" if stream is None else called("stream.stream", stream)
         return (
-            Part(setting, [KEY if stream is None else parse_path(stream)], None, partial(_decided, of_stream)),
-            Part(
+            RecordPart(setting, [KEY if stream is None else parse_path(stream)], None, partial(_decided, of_stream)),
+            RecordPart(
                 called("stream.value", value),
                 [parse_path(value)],
                 None,
