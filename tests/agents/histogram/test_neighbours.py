@@ -8,6 +8,7 @@ so is the moment at which the raw topic gets another partition.
 import contextlib
 import json
 import random
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,28 +65,49 @@ class Transcript:
 
 
 class Ends(MemoryClients):
-    """Logs that end where the wall clock says; those beyond SOURCES are there from ``grows_at`` on."""
+    """Logs that end where the wall clock says; those beyond SOURCES are there from ``grows_at`` on.
 
-    def __init__(self, logs: list[list[Event]], clock: WallClock, grows_at: int | None) -> None:
+    sources: of the sources that are there from the beginning, topic and partition. Those that come later are of the first topic.
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[Sequence[tuple[Any, ...]]],
+        clock: WallClock,
+        grows_at: int | None,
+        sources: Sequence[tuple[str, int]],
+    ) -> None:
         super().__init__()
         self.logs, self.clock, self.grows_at = logs, clock, grows_at
+        topic = sources[0][0]
+        self.sources = [*sources, *((topic, number) for number in range(len(sources), len(logs)))]
 
-    def partitions(self, topic: str) -> int:
+    def number(self) -> int:
+        """Of the sources that are there."""
         return SOURCES if self.grows_at is None or self.clock.now < self.grows_at else len(self.logs)
 
+    def end(self, source: int) -> int:
+        return sum(arrived <= self.clock.now for arrived, *_ in self.logs[source])
+
+    def partitions(self, topic: str) -> int:
+        return sum(topic == place[0] for place in self.sources[: self.number()])
+
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        return 0, sum(arrived <= self.clock.now for arrived, *_ in self.logs[partition])
+        return 0, self.end(self.sources.index((topic, partition)))
 
 
 ALONE = "no last look"
 """`closing` with its stream alone."""
 
 
-def services(kind: str, strategy: str, **bounds: int) -> Services:
+def services(
+    kind: str, strategy: str, source: Mapping[str, Any] | None = None, amount: str = "amount", **bounds: int
+) -> Services:
+    """source: of `[input]`. amount: where the summed field is."""
     return services_of(
         settings(
             pipeline={"name": "p", "prefix": "t"},
-            input={"topic": "raw", "user": "user", "key": ["key"], "time": "at", "null_key": "value"},
+            input=source or {"topic": "raw", "user": "user", "key": ["key"], "time": "at", "null_key": "value"},
             start={"from": "earliest", "first_window": WINDOW},
             clock={
                 "kind": kind,
@@ -100,7 +122,7 @@ def services(kind: str, strategy: str, **bounds: int) -> Services:
             columns=[
                 {"name": "visits", "kind": "count"},
                 {"name": "people", "kind": "users"},
-                {"name": "paid", "kind": "sum", "field": "amount", "bound": 1e6, "grid": 1},
+                {"name": "paid", "kind": "sum", "field": amount, "bound": 1e6, "grid": 1},
             ],
             privacy={
                 "epsilon": 6.0,
@@ -144,17 +166,21 @@ def raw_logs(seed: int, kind: str) -> list[list[Event]]:
 
 def increments(
     ours: Services,
-    logs: list[list[Event]],
+    logs: Sequence[Sequence[tuple[int, int, Any, Any]]],
     kind: str,
     seed: int,
     directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
     grows_at: int | None = None,
+    write: Callable[[int, Any], bytes] = lambda source, payload: json.dumps(payload).encode(),
 ) -> dict[tuple[int, int, bytes], tuple[int, ...]]:
-    """(interval, window, key) -> users, weight, sums, as bound hands them to release; the sums of lists under interval + 1000."""
+    """(interval, window, key) -> users, weight, sums, as bound hands them to release; the sums of lists under interval + 1000.
+
+    write: a source and a payload to the value of a record.
+    """
     dice, clock = random.Random(seed), WallClock()
-    ends = Ends(logs, clock, grows_at)
+    ends = Ends(logs, clock, grows_at, [ours.ledger.place(source) for source in range(SOURCES)])
     object.__setattr__(ours, "clients", ends)
     if ours.published_keys is not None:
         object.__setattr__(ours, "published_keys", Transcript())
@@ -163,11 +189,11 @@ def increments(
     records = [
         [
             SimpleNamespace(
-                offset=n, timestamp=stamp, timestamp_type=stamped, value=json.dumps(payload).encode(), key=None
+                offset=n, timestamp=stamp, timestamp_type=stamped, value=write(source, payload), key=None, headers=()
             )
             for n, (_, stamp, _, payload) in enumerate(log)
         ]
-        for log in logs
+        for source, log in enumerate(logs)
     ]
     if kind == "replay":
         clock.now = WINDOW + 1000 * HOUR
@@ -192,11 +218,11 @@ def increments(
 
     last = WINDOW + (HOURS + 10) * HOUR
     while True:
-        for number in range(len(routes), ends.partitions("raw")):
+        for number in range(len(routes), ends.number()):
             with contextlib.suppress(NotYet, Refusal):
                 routes.append(Runner(RouteStage, ours, directory / f"r{number}", number))
         for runner in dice.sample(routes, len(routes)):
-            move(runner, ends.watermarks("raw", runner.stage.partition)[1])
+            move(runner, ends.end(runner.stage.partition))
         if clock.now >= last:
             break
         near = grows_at is not None and abs(clock.now - grows_at) < 2 * HOUR
