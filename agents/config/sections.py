@@ -68,7 +68,8 @@ class ClockSettings(Section):
     kind: str = "broker"
     """Which clock decides that a trigger interval is over."""
     grace: Duration = 5_000
-    """Clock `broker`: a partition passes a boundary when a record stamped this much later is read."""
+    """Clocks `broker` and `replay`: a partition passes a boundary when a record stamped this much later is read. In an archive a
+    record may be older than one before it by this much; more stops the partition."""
     idle_grace: Duration = 60_000
     """An idle or producer-stamped partition passes a boundary this long after it; at least replica.lag.time.max.ms
     (30 s by default) plus clock skew."""

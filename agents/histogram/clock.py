@@ -72,14 +72,14 @@ class Clock:
         *,
         closed: Interval,
         end: int | None = None,
-        last_stamp: int | None = None,
+        oldest: int | None = None,
     ) -> None:
         self.closed = closed
         """The last interval that the source has passed."""
         self.end = end
         """The offset at which an archive ends."""
-        self.last_stamp = _NEVER if last_stamp is None else last_stamp
-        """The stamp of an archive's last record that was placed."""
+        self.oldest = _NEVER if oldest is None else oldest
+        """The oldest stamp that the next record of an archive may have."""
         self.cuts = Cuts()
         self._settings = settings
         self._calendar = calendar
@@ -217,16 +217,17 @@ class ProducerClock(Clock):
 
 
 class ReplayClock(Clock):
-    """A source passes a boundary when a record stamped >= boundary is read. The archive's end closes every interval before
-    ``until``, and those of the allowed lateness."""
+    """A source passes a boundary when a record stamped >= boundary + grace is read. The archive's end closes every interval before
+    ``until``, and those of the allowed lateness. Producers' stamps are out of order by a little, so a record may be older than one
+    before it, by the grace at most. Then its own stamp says its interval, whatever was read before."""
 
     kind = "replay"
     meaning = (
-        "an archive sorted by time in each partition; its end closes everything. Its topic needs retention.ms = -1, because "
-        "records with old stamps would expire at once"
+        "an archive, in each partition sorted by time up to the grace; its end closes everything. Its topic needs "
+        "retention.ms = -1, because records with old stamps would expire at once"
     )
     accepts = (CREATE_TIME, LOG_APPEND_TIME)
-    follows = ()
+    follows = ("grace",)
     live = False
 
     @classmethod
@@ -247,8 +248,8 @@ class ReplayClock(Clock):
         """Closes intervals by records, and by the archive's end."""
         until = "clock.until" if clock.until is None else f"clock.until = {format_time(clock.until)}"
         return (
-            "A partition closes an interval when it reads a record stamped after its end, and at its last record all intervals "
-            f"before {until}."
+            f"A partition closes an interval when it reads a record stamped {format_duration(clock.grace)} (clock.grace) after its "
+            f"end, and at its last record all intervals before {until}."
         )
 
     @property
@@ -259,17 +260,19 @@ class ReplayClock(Clock):
         return Interval(self._calendar.interval_at(self._settings.until - 1) + late)
 
     def _closing(self, stamps: Int64s, offsets: Int64s, *, place: str) -> Int64s:
-        # Running maximum of what came before: an archive that goes back in time is no archive.
-        before = np.maximum.accumulate(np.concatenate(([self.last_stamp], stamps[:-1])))
-        if (stamps < before).any():
-            at = int(offsets[int(np.argmax(stamps < before))])
+        # What a record closes, the grace before its stamp, is over for those behind it: none of them may belong there.
+        over = stamps - self._settings.grace
+        oldest = np.maximum.accumulate(np.concatenate(([self.oldest], over)))
+        if (late := stamps < oldest[:-1]).any():
+            at = int(offsets[int(np.argmax(late))])
             raise Refusal(
-                f'{place} offset={at} is older than the record before it, but clock.kind="{self.kind}" needs '
-                "every partition sorted by time",
-                "sort the archive, or use another clock",
+                f"{place} offset={at} is older than a record before it by more than "
+                f'clock.grace="{format_duration(self._settings.grace)}", but clock.kind="{self.kind}" needs every partition sorted '
+                "by time up to that",
+                "sort the archive, use another clock, or start a new pipeline with a clock.grace above how far it is out of order",
             )
-        self.last_stamp = int(stamps[-1])
-        return np.minimum(self._calendar.interval(stamps) - 1, self.last_interval)
+        self.oldest = int(oldest[-1])
+        return np.minimum(self._calendar.interval(over) - 1, self.last_interval)
 
     def moved(self, position: Offset) -> None:
         """Closes everything at the end of the archive."""

@@ -129,7 +129,7 @@ class RouteStage(Stage):
             self._calendar,
             closed=Interval(int(meta["closed"])),
             end=meta["end"],
-            last_stamp=meta["last_stamp"],
+            oldest=meta["oldest"],
         )
         self._ticked = Interval(int(meta["ticked"]))
         self._written = Written(
@@ -184,7 +184,7 @@ class RouteStage(Stage):
             "ticked": closed,
             "written": [0] * settings.topics.by_user_partitions,
             "end": end,
-            "last_stamp": None,
+            "oldest": None,
             "growth": growth,
         }
         return meta, position
@@ -367,7 +367,7 @@ class RouteStage(Stage):
             "ticked": self._ticked,
             "written": self._written.to_meta(),
             "end": clock.end,
-            "last_stamp": clock.last_stamp,
+            "oldest": clock.oldest,
             "growth": None,
         }
         if growth is not None:

@@ -353,7 +353,7 @@ def test_an_archive_out_of_order_is_refused_with_its_place_and_the_sorted_partit
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
         pipeline.start()
         [row] = wait_until_refused(pipeline, ("route", 1))
-        assert f"topic={raw} partition=1 offset=30 is older than the record before it" in str(row.finding)
+        assert f"topic={raw} partition=1 offset=30 is older than a record before it" in str(row.finding)
         wait_for(lambda: row_of(pipeline, "route", 0).position == 100, "the other is read")
         # Nothing is released without it.
         assert kafka.read_all(pipeline.settings.topic("progress")) == []
@@ -364,7 +364,7 @@ def test_no_refusal_and_no_status_names_a_user_or_a_key(kafka: Broker, tmp_path:
     produce(
         kafka,
         raw,
-        [(1, b'{"host": "alice", "url": "/secret"}', WINDOW + 10), (1, b'{"host": "bob", "url": "/x"}', WINDOW)],
+        [(1, b'{"host": "alice", "url": "/secret"}', WINDOW + 10_000), (1, b'{"host": "bob", "url": "/x"}', WINDOW)],
     )
     with Pipeline(kafka, tmp_path, raw, SMALL) as pipeline:
         worker = pipeline.start()

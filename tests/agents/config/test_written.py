@@ -113,7 +113,6 @@ class TestWithoutEffect:
             "the section [privacy.closing]",
         ),
         (HISTOGRAM, {"clock": {"kind": "producer", "grace": "1s"}}, "clock.grace", 'the line grace = "1s" of [clock]'),
-        (REPLAY, {"clock": {"grace": "1s"}}, "clock.grace", 'the line grace = "1s" of [clock]'),
         (REPLAY, {"clock": {"idle_grace": "2m"}}, "clock.idle_grace", 'the line idle_grace = "2m" of [clock]'),
         (STREAM, {"budget": {"epsilon": 9.0, "delta": 1e-6}}, "budget", "the section [budget]"),
         (LOCAL, {"budget": {"epsilon": 9.0, "delta": 1e-6}}, "budget", "the section [budget]"),

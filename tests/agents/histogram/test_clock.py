@@ -1,5 +1,6 @@
 """The three clocks against an obvious clock that takes one record at a time, and the promises they make."""
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from susurrus.agents.histogram.clock import CLOCKS, CREATE_TIME, LOG_APPEND_TIME, Clock
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
 from tests.agents.released import settings
 
@@ -63,7 +64,7 @@ class SlowClock:
             while stamp >= CALENDAR.boundary(self.closed + 1) + GRACE:
                 self.closed += 1
         if self.kind == "replay":
-            self.closed = max(self.closed, min(own - 1, LAST_REPLAY_INTERVAL))
+            self.closed = max(self.closed, min((stamp - GRACE) // EVERY - 1, LAST_REPLAY_INTERVAL))
         too_far = False
         if self.kind == "producer":
             following = [interval for interval, at in self.cuts if offset < at]
@@ -77,8 +78,9 @@ def logs(draw: st.DrawFn) -> tuple[str, list[int], list[int], list[tuple[int, in
     """Kind, stamps, offsets (with holes), cuts, split points, closed."""
     kind = draw(st.sampled_from(["broker", "producer", "replay"]))
     stamps = draw(st.lists(st.integers(0, 60_000), min_size=1, max_size=40))
-    if kind == "replay":
-        stamps.sort()
+    if kind == "replay":  # by the grace out of order
+        drifts = draw(st.lists(st.integers(0, GRACE), min_size=len(stamps), max_size=len(stamps)))
+        stamps = [stamp - drift for stamp, drift in zip(sorted(stamps), drifts, strict=True)]
     offsets = np.cumsum(draw(st.lists(st.integers(1, 4), min_size=len(stamps), max_size=len(stamps)))).tolist()
     cuts: list[tuple[int, int]] = []
     if kind != "replay":
@@ -252,7 +254,7 @@ def test_what_stalls_at_a_cut_is_named_with_the_interval_the_offset_and_what_to_
 
 @given(st.lists(st.integers(0, 60_000), min_size=2, max_size=12), st.integers(1, 11))
 def test_an_archive_out_of_order_is_refused_with_its_place_however_it_was_fetched(stamps: list[int], at: int) -> None:
-    disorder = next((i for i in range(1, len(stamps)) if stamps[i] < max(stamps[:i])), None)
+    disorder = next((i for i in range(1, len(stamps)) if stamps[i] < max(stamps[:i]) - GRACE), None)
     assume(disorder is not None)
     offsets = [100 + 2 * i for i in range(len(stamps))]
     clock = clock_of("replay")
@@ -265,10 +267,34 @@ def test_an_archive_out_of_order_is_refused_with_its_place_however_it_was_fetche
         read()
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 60_000), st.integers(0, 2_000)), min_size=2, max_size=12),
+    st.integers(0, 2_000),
+    st.integers(0, 2_000),
+    st.integers(1, 11),
+)
+@example(drawn=[(3_000, 0), (3_000, 1_500)], before=0, after=2_000, at=1)
+def test_an_archives_records_keep_their_own_interval_or_are_refused_also_where_the_grace_was_changed(
+    drawn: list[tuple[int, int]], before: int, after: int, at: int
+) -> None:
+    """No other record's stamp moves one: a grace that grew does not open what had been closed."""
+    stamps = [stamp - drift for stamp, drift in sorted(drawn)]
+    closed, oldest = Interval(-4), None
+    with contextlib.suppress(Refusal):
+        for part, grace in ((slice(0, at), before), (slice(at, None), after)):
+            section = configured("replay", until="1970-01-01T00:00:50Z", grace=grace).clock
+            clock = section.chosen(section, CALENDAR, closed=closed, oldest=oldest)
+            some = np.array(stamps[part], np.int64)
+            placed = clock.place(some, np.arange(len(some)), **PLACE)
+            assert placed.interval.tolist() == [stamp // EVERY for stamp in stamps[part]]
+            assert placed.clamped == 0
+            closed, oldest = clock.closed, clock.oldest
+
+
 def test_the_end_of_an_archive_closes_everything_before_until_and_no_wall_clock_does() -> None:
     clock = clock_of("replay", end=10)
     assert clock.wants_cut(10**15) is None
-    clock.place(np.array([7_500, 8_500]), np.array([3, 9]), **PLACE)
+    clock.place(np.array([7_500, 9_000 + GRACE - 1]), np.array([3, 9]), **PLACE)
     clock.moved(9)
     assert clock.closed == 7
     clock.moved(10)
