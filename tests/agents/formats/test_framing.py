@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats import FORMATS, decoder_of
 from susurrus.agents.formats.format import Format, Headers
 from susurrus.agents.formats.framing import FRAMINGS
@@ -284,6 +285,21 @@ def test_an_apicurio_id_that_is_unknown_waits_and_one_that_is_none_does_not(
     with reader("avro", "apicurio", url + "/wrong", tmp_path) as made:
         assert rows(made, [good]) == []
         assert "HTTP 404" in str(made.waits)
+
+
+def test_of_several_addresses_the_first_that_answers_is_asked_for_apicurios_ids(
+    registry: tuple[Registry, str], tmp_path: Any
+) -> None:
+    known, url = registry
+    [closed] = free_ports(1)
+    with answering(lambda request: (503, b"")) as busy:
+        addresses = f"http://127.0.0.1:{closed},{busy},{url}"
+        with reader("avro", "apicurio", addresses, tmp_path) as made:
+            assert rows(made, [sent("apicurio", "avro")]) == [("ann", 1)]
+        assert known.asked == [f"/ids/globalIds/{LONG}"]
+        with reader("avro", "apicurio", f"{busy},http://127.0.0.1:{closed}", tmp_path) as made:
+            assert rows(made, [sent("apicurio", "avro")]) == []
+            assert "does not answer" in str(made.waits)
 
 
 def test_content_ids_and_global_ids_are_not_mixed_up(registry: tuple[Registry, str], tmp_path: Any) -> None:
