@@ -61,10 +61,14 @@ def _reasons(found: Scan) -> Table:
     for name in ("records", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("by partition of the input", overflow="fold")
-    for reason, number, partitions in found.by_reason():
-        places = [f"{p}: {found.counts[reason, p]:,}" for p in partitions[:_PLACES]]
-        if len(partitions) > _PLACES:
-            places.append(f"{len(partitions) - _PLACES} more")
+    several = len(found.topics) > 1
+    for reason, number, of in found.by_reason():
+        places = [
+            f"{f'{topic} ' if several else ''}{partition}: {found.counts[reason, topic, partition]:,}"
+            for topic, partition in of[:_PLACES]
+        ]
+        if len(of) > _PLACES:
+            places.append(f"{len(of) - _PLACES} more")
         table.add_row(reason.name, f"{number:,}", f"{100 * number / found.number:.1f} %", ", ".join(places))
     return table
 
@@ -132,9 +136,12 @@ def letters_json(topic: str, found: Scan, shown: Shown, values: bool) -> dict[st
                 "share": number / found.number,
                 "meaning": reason.message,
                 "advice": reason.advice,
-                "partitions": {str(partition): found.counts[reason, partition] for partition in partitions},
+                "partitions": [
+                    {"topic": topic, "partition": partition, "number": found.counts[reason, topic, partition]}
+                    for topic, partition in of
+                ],
             }
-            for reason, number, partitions in found.by_reason()
+            for reason, number, of in found.by_reason()
         ],
         "newest": [reference(*entry) for entry in shown],
     }

@@ -161,8 +161,10 @@ def _stages(found: PipelineStatus, settings: Settings) -> Table:
 def _table(*names: str, no_wrap: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        justify: Literal["left", "right"] = "left" if name in ("stage", "state", "closed up to", "worker") else "right"
-        table.add_column(name, justify=justify, no_wrap=no_wrap)
+        justify: Literal["left", "right"] = (
+            "left" if name in ("stage", "reads", "state", "closed up to", "worker") else "right"
+        )
+        table.add_column(name, justify=justify, no_wrap=no_wrap and name != "reads", overflow="fold")
     return table
 
 
@@ -181,14 +183,26 @@ def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
 
 def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:
     wide = ("closed up to", "worker") if width >= 100 else ()
-    table = _table("stage", "partition", "state", "position", "behind", *wide, no_wrap=True)
+    reads = ("reads",) if any(map(_is_numbered, rows)) else ()
+    table = _table("stage", "partition", *reads, "state", "position", "behind", *wide, no_wrap=True)
     for row in rows:
-        cells: list[str | Text] = [row.stage, str(row.partition), Text(row.state, style=_STYLES.get(row.state, "red"))]
+        cells: list[str | Text] = [row.stage, str(row.partition)]
+        cells += [_read(row)] if reads else []
+        cells += [Text(row.state, style=_STYLES.get(row.state, "red"))]
         cells += ["?" if row.position < 0 else f"{row.position:,}", "?" if row.lag is None else f"{row.lag:,}"]
         if wide:
             cells += [_closed([row], settings), row.worker]
         table.add_row(*cells)
     return table
+
+
+def _is_numbered(row: PartitionStatus) -> bool:
+    """Whether the number of the row's partition is that of a source, and not the one that its topic has."""
+    return row.topic_partition not in (-1, row.partition)
+
+
+def _read(row: PartitionStatus) -> str:
+    return f"{row.topic} {row.topic_partition}" if row.topic else ""
 
 
 def _grouped(rows: tuple[PartitionStatus, ...]) -> list[list[PartitionStatus]]:
@@ -214,11 +228,21 @@ def _changed(fields: tuple[str, ...]) -> Iterator[Panel | Text]:
 
 
 def _places(rows: list[PartitionStatus]) -> str:
-    """Which partitions of which stages: ``route 0-3; bound 2, 5``."""
-    stages: dict[str, list[int]] = {}
+    """Which partitions of which stages: ``route 0-3; bound 2, 5``; of sources, what they read: ``route 4 (orders 0)``."""
+    stages: dict[str, list[PartitionStatus]] = {}
     for row in rows:
-        stages.setdefault(row.stage, []).append(row.partition)
-    return "; ".join(f"{stage} {_ranges(sorted(partitions))}" for stage, partitions in stages.items())
+        stages.setdefault(row.stage, []).append(row)
+    return "; ".join(f"{stage} {_ranges(sorted(r.partition for r in of))}{_inputs(of)}" for stage, of in stages.items())
+
+
+def _inputs(rows: list[PartitionStatus]) -> str:
+    """What rows of one stage read, where their numbers do not say it."""
+    if not any(map(_is_numbered, rows)):
+        return ""
+    topics: dict[str, list[int]] = {}
+    for row in rows:
+        topics.setdefault(row.topic, []).append(row.topic_partition)
+    return f" ({'; '.join(f'{topic} {_ranges(sorted(numbers))}' for topic, numbers in topics.items() if topic)})"
 
 
 def _ranges(numbers: list[int]) -> str:

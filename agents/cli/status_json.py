@@ -42,6 +42,8 @@ def _partition_json(row: PartitionStatus, settings: Settings) -> dict[str, Any]:
     return {
         "stage": row.stage,
         "partition": row.partition,
+        "topic": row.topic or None,
+        "topic_partition": None if row.topic_partition < 0 else row.topic_partition,
         "state": row.state,
         "worker": row.worker or None,
         "position": None if row.position < 0 else row.position,

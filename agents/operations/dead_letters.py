@@ -41,11 +41,11 @@ class Letter(NamedTuple):
 
 @dataclass(slots=True)
 class Scan:
-    """What was found. counts: (reason, partition of the refused records) -> number. first, last: when letters were written, in ms,
-    None without any. newest: the newest letters, the newest first. read: records of the topic that were read. unknown: records that
-    are no dead letters of a known version."""
+    """What was found. counts: (reason, topic, partition of the refused records) -> number. first, last: when letters were written,
+    in ms, None without any. newest: the newest letters, the newest first. read: records of the topic that were read. unknown:
+    records that are no dead letters of a known version."""
 
-    counts: Counter[tuple[Reason, int]] = field(default_factory=Counter)
+    counts: Counter[tuple[Reason, str, int]] = field(default_factory=Counter)
     first: int | None = None
     last: int | None = None
     newest: list[Letter] = field(default_factory=list)
@@ -57,13 +57,18 @@ class Scan:
         """Letters that were counted."""
         return self.counts.total()
 
-    def by_reason(self) -> list[tuple[Reason, int, list[int]]]:
-        """(reason, number, partitions of the refused records), the commonest first."""
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of the refused records, by name."""
+        return tuple(sorted({topic for _, topic, _ in self.counts}))
+
+    def by_reason(self) -> list[tuple[Reason, int, list[tuple[str, int]]]]:
+        """(reason, number, (topic, partition) of the refused records), the commonest first."""
         reasons: Counter[Reason] = Counter()
-        places: dict[Reason, list[int]] = {}
-        for (reason, partition), number in sorted(self.counts.items()):
+        places: dict[Reason, list[tuple[str, int]]] = {}
+        for (reason, topic, partition), number in sorted(self.counts.items()):
             reasons[reason] += number
-            places.setdefault(reason, []).append(partition)
+            places.setdefault(reason, []).append((topic, partition))
         return [(reason, number, places[reason]) for reason, number in reasons.most_common()]
 
 
@@ -101,7 +106,7 @@ def scan(
             continue
         if (since is not None and letter.at < since) or (reason is not None and letter.reason != reason):
             continue
-        found.counts[letter.reason, letter.partition] += 1
+        found.counts[letter.reason, letter.topic, letter.partition] += 1
         found.first = letter.at if found.first is None else min(found.first, letter.at)
         found.last = letter.at if found.last is None else max(found.last, letter.at)
         if show:

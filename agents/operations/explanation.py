@@ -209,8 +209,7 @@ def _dead(pipeline: Pipeline[Any], facts: Facts) -> Iterator[Finding]:
         message = "" if reason is None else f": {reason.message}"
         why = f"The commonest reason, {percent(times / newest)} of the newest {newest:,}, is {name}{message}."
         action = (f"{reason.advice}; " if reason is not None else "") + "`susurrus dead-letters` shows where they are"
-    if pipeline.settings.tried:
-        action += ", `susurrus try` which setting is to blame and what to write"
+    action += ", `susurrus try` which setting is to blame and what to write"
     yield Finding(
         subject="dead-letters",
         level="warning",

@@ -31,6 +31,10 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "susurrus_worker_disk_free_bytes": ("Room left on the disk of worker.data_directory.", ()),
     "susurrus_worker_disk_size_bytes": ("Size of the disk of worker.data_directory.", ()),
     "susurrus_pipeline_interval_seconds": ("Time from one public trigger to the next.", ()),
+    "susurrus_partition_input_info": (
+        "Always 1; the labels say what a partition reads.",
+        (*_PLACE, "topic", "topic_partition"),
+    ),
     "susurrus_partition_state": ("1 for the state a partition's task is in.", (*_PLACE, "state")),
     "susurrus_partition_position": ("Input offset of the last commit.", _PLACE),
     "susurrus_partition_closed_until_seconds": ("Unix time up to which the partition has closed its triggers.", _PLACE),
@@ -107,7 +111,12 @@ class WorkerCollector(Collector):
         closed = {place: task.report().get("interval") for place, task in tasks.items()}
         commits = {place: task.committing for place, task in tasks.items()}
         calendar, now, due = self._settings.calendar, time.monotonic(), due_interval(self._settings)
+        reads: dict[tuple[str, ...], float] = {
+            (task.stage_name, str(task.partition), topic, str(partition)): 1.0
+            for (topic, partition), task in self._supervisor.group.tasks.items()
+        }
         return {
+            "susurrus_partition_input_info": reads,
             "susurrus_partition_state": {(*at, name): states[at] == name for at in tasks for name in STATES},
             "susurrus_partition_position": {at: c.position if c.position >= 0 else None for at, c in commits.items()},
             "susurrus_partition_closed_until_seconds": {

@@ -33,14 +33,20 @@ _KNOWN: Final[Mapping[str, State]] = {"running": "running", "starting": "startin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatus:
-    """One stage of one partition. position, next, end: offsets of its input, committed, taken and written, -1 unknown. interval:
-    last closed trigger interval. finding: what holds it back, or the step of its start. counters: what it has counted in its life,
-    by name (``Stage.counted``)."""
+    """One stage of one partition.
+
+    topic, topic_partition: what it reads; empty and -1 where that is unknown. Of a source, its partition may have another number
+    there. position, next, end: offsets of this input, committed, taken and written, -1 unknown. interval: last closed trigger
+    interval. finding: what holds it back, or the step of its start. counters: what it has counted in its life, by name
+    (``Stage.counted``).
+    """
 
     stage: str
     partition: int
     state: State
     worker: str = ""
+    topic: str = ""
+    topic_partition: int = -1
     position: int = -1
     next: int = -1
     end: int = -1
@@ -89,10 +95,12 @@ def judge(
     records: Iterable[ledger.LedgerRecord],
     ends: Mapping[tuple[str, int], int],
     owned: Set[tuple[str, int]] | None,
+    inputs: Mapping[tuple[str, int], tuple[str, int]] | None = None,
 ) -> tuple[PartitionStatus, ...]:
     """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them.
 
-    owned: what the consumer group has assigned; None where it does not know. A partition reports only what changes, so an
+    owned: what the consumer group has assigned; None where it does not know. inputs: (topic, partition) that each row reads. A
+    partition reports only what changes, so an
     old report alone means nothing.
     """
     records = list(records)
@@ -103,12 +111,15 @@ def judge(
         report, refusal = reports.get(place), refusals.get(place)
         state, found = _state(f"{place[0]}-{place[1]}", report, refusal, None if owned is None else place in owned)
         last = report or refusal
+        topic, topic_partition = (inputs or {}).get(place, ("", -1))
         rows.append(
             PartitionStatus(
                 stage=place[0],
                 partition=place[1],
                 state=state,
                 worker=report.worker if report else "",
+                topic=topic,
+                topic_partition=topic_partition,
                 position=report.position if report else -1,
                 next=report.next if report else -1,
                 end=ends.get(place, -1),
@@ -177,7 +188,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         skipped=skipped,
         deleted=deleted,
         newest=newest,
-        partitions=judge(records, ends, owned),
+        partitions=judge(records, ends, owned, {of: (place.topic, place.partition) for place, of in places.items()}),
         rebalancing=rebalancing,
         workers=workers,
         charged=sum(charge.pipeline == settings.pipeline.name for charge in charged),

@@ -25,7 +25,6 @@ from susurrus.agents.logs import SILENT, describe
 from susurrus.agents.operations.metrics import state_of
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
-from susurrus.agents.runtime.task import PartitionTask
 from susurrus.mechanisms.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -79,17 +78,15 @@ class Pages:
         lines = [f"{self._settings.application}: worker {supervisor.worker}, generation {supervisor.group.generation}"]
         if supervisor.health.waits_for:
             lines.append(f"not started yet: {supervisor.health.waits_for}")
-        for task in self._tasks():
+        for (topic, partition), task in sorted(supervisor.group.tasks.items()):
             facts = task.report()
             reason = task.stall()
             lines.append(
-                f"{task.name}: {state_of(task, reason)}, position {facts['position']}, interval {facts.get('interval', '-')}"
+                f"{task.name} ({topic} {partition}): {state_of(task, reason)}, "
+                f"position {facts['position']}, interval {facts.get('interval', '-')}"
                 + (f", {reason}" if reason else "")
             )
         return "\n".join(lines) + "\n"
-
-    def _tasks(self) -> list[PartitionTask]:
-        return [task for _, task in sorted(self._supervisor.group.tasks.items())]
 
 
 class WebServer:

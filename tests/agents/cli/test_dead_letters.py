@@ -83,9 +83,12 @@ def test_reasons_and_references_are_shown_and_no_record(kafka: Broker, tmp_path:
     assert "alice" not in found.output
     as_json = json.loads(letters.run("--json", "--show", "2").stdout)
     assert as_json["number"] == 4
-    assert [(row["reason"], row["number"], row["partitions"]) for row in as_json["reasons"]] == [
-        ("NOT_JSON", 3, {"0": 2, "1": 1}),
-        ("EMPTY", 1, {"1": 1}),
+    assert [
+        (row["reason"], row["number"], [(one["topic"], one["partition"], one["number"]) for one in row["partitions"]])
+        for row in as_json["reasons"]
+    ] == [
+        ("NOT_JSON", 3, [(letters.raw, 0, 2), (letters.raw, 1, 1)]),
+        ("EMPTY", 1, [(letters.raw, 1, 1)]),
     ]
     assert [(row["partition"], row["offset"]) for row in as_json["newest"]] == [(0, 99), (1, 2)]
     assert "value" not in as_json["newest"][0]
@@ -162,13 +165,13 @@ def test_a_long_topic_is_read_to_its_present_end(kafka: Broker, tmp_path: Path) 
     clients = clients_of(letters.pipeline.settings, quiet=True)
     seen: list[tuple[int, int]] = []
     found = scan(clients, letters.topic, show=3, progress=lambda read, everything: seen.append((read, everything)))
-    assert found.counts == {(Reason.EMPTY, 0): many}
+    assert found.counts == {(Reason.EMPTY, letters.raw, 0): many}
     assert (found.read, found.unknown) == (many + 1, 1)
     assert [letter.offset for letter in found.newest] == [many - 1, many - 2, many - 3]
     assert seen == sorted(seen)
     assert {everything for _, everything in seen} == {many + 1 + 3}  # two letters, one marker
     transactions[1].commit_transaction(30)
-    assert scan(clients, letters.topic).counts[Reason.LATE, 1] == 1
+    assert scan(clients, letters.topic).counts[Reason.LATE, letters.raw, 1] == 1
     pipeline = pipeline_of(letters.pipeline.settings)
     assert newest_reasons(pipeline, clients, at_most=200) == {"EMPTY": 99, "LATE": 1}
     clients.close()

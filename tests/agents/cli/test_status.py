@@ -44,6 +44,23 @@ def shown(found: PipelineStatus, width: int, *, every: bool = False) -> str:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
+def test_sources_are_shown_by_topic_and_partition(width: int) -> None:
+    long = "orders-of-all-countries-and-shops"
+    rows = [
+        replace(row, topic="visits" if row.partition < 3 else long, topic_partition=row.partition % 3)
+        for row in RUNNING
+        if row.stage == "route"
+    ]
+    bad = [replace(MISSING[0], stage="route", partition=n, topic=long, topic_partition=n - 3) for n in (4, 5)]
+    found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=(*rows, *bad))
+    text = "".join(shown(found, width, every=True).split())
+    assert "visits2" in text
+    assert long.replace("-", "") in text.replace("-", "").replace("│", "")
+    assert f"route 4-5 ({long} 1-2): missing" in " ".join(shown(found, 200).split())
+    assert "reads" not in shown(replace(found, partitions=tuple(RUNNING)), width, every=True)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("every", [False, True])
 def test_all_is_well(width: int, every: bool) -> None:
     found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=tuple(RUNNING), charged=3, charged_all=5)

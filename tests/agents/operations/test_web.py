@@ -146,13 +146,14 @@ def test_metrics_say_what_every_partition_does(serve: Any) -> None:
         place("release", 7, state="starting"),
     }
     assert found["susurrus_partition_position", place("route", 0)] == 12
+    assert found["susurrus_partition_input_info", place("route", 0, topic="route", topic_partition="0")] == 1
     assert found["susurrus_partition_closed_until_seconds", place("route", 0)] == 4 * 900
     assert 5 <= found["susurrus_partition_seconds_since_commit", place("route", 0)] < 60
     assert found["susurrus_store_bytes", place("route", 0)] == 4096
     assert found["susurrus_stage_committed", place("route", 0, total="late")] == 2
     assert found["process_resident_memory_bytes", frozenset()] > 1e6
     known = {name for name, labels in found if labels >= place("release", 7)}
-    assert known == {"susurrus_partition_state", "susurrus_store_bytes"}
+    assert known == {"susurrus_partition_input_info", "susurrus_partition_state", "susurrus_store_bytes"}
     [worker] = [dict(labels) for name, labels in found if name == "susurrus_worker_info"]
     assert worker["worker"] == 'host-"1"\\'
 
@@ -164,8 +165,8 @@ def test_the_page_in_words_gives_the_reason(serve: Any) -> None:
     assert get(port, "/") == (
         200,
         'susurrus.page-views: worker host-"1"\\, generation 4\n'
-        "bound-1: stalled, position 12, interval 3, source 2 is missing; start it\n"
-        "route-0: running, position 12, interval 3\n",
+        "bound-1 (bound 1): stalled, position 12, interval 3, source 2 is missing; start it\n"
+        "route-0 (route 0): running, position 12, interval 3\n",
     )
 
 
