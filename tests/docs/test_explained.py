@@ -46,15 +46,13 @@ def test_outcomes_are_documented() -> None:
 
 
 def names(value: Any) -> Iterator[str]:
-    """Names of a JSON value and of what is in it, without those that stages and partitions give."""
+    """Names of a JSON value and of what is in it, without those that stages give."""
     for each in value if isinstance(value, list) else ():
         yield from names(each)
     if isinstance(value, dict):
         for name, inside in value.items():
             yield name
-            if name not in ("stages", "released", "counters") and not (
-                name == "partitions" and isinstance(inside, dict)
-            ):
+            if name not in ("stages", "released", "counters"):
                 yield from names(inside)
 
 
@@ -72,7 +70,7 @@ def test_names_of_the_json_are_documented() -> None:
     said = status_json(pipeline, found, facts, explain(pipeline, facts), [])
     assert said["findings"]
     letter = Letter(0, "raw", 0, 0, Reason.EMPTY, "route")
-    scan = Scan(counts=Counter({(Reason.EMPTY, 0): 1}), newest=[letter])
+    scan = Scan(counts=Counter({(Reason.EMPTY, "raw", 0): 1}), newest=[letter])
     letters = letters_json("t", scan, [(letter, RawRecord(0, b"k", b"v"))], values=True)
     documented = {
         part for name in re.findall(r"`([a-z_.]+)`", PAGE[PAGE.index("## JSON") :]) for part in name.split(".")
