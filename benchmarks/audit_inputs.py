@@ -63,7 +63,8 @@ class Scenario:
     a trial has many records, and larger where a defect has a small effect. `trials`: the most trials of the mechanism alone.
     `apart`: each trial has a pipeline of its own, because the scenario is about rows that are calibrated together. `fields`:
     records have so many fields beside, and a condition names them all; the audited user's last one has another type than the
-    others'.
+    others'. `items`: what a user has at one trigger and in one partition are the items of one record. `topics`: every source is the
+    only partition of a topic of its own; with one, all are of one topic.
     """
 
     what: str
@@ -84,11 +85,13 @@ class Scenario:
     trials: int | None = None
     apart: bool = False
     fields: int = 0
+    items: bool = False
+    topics: int = 1
 
     @property
     def pipeline_only(self) -> bool:
         """Whether the scenario tests the pipeline only."""
-        return self.live is not None or self.fields > 0
+        return self.live is not None or self.fields > 0 or self.items or self.topics > 1
 
 
 def make(

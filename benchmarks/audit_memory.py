@@ -113,15 +113,27 @@ class WallClock:
 
 
 class Clients:
-    """The raw topic: complete from the beginning, or as far as it has grown by now (`clock`, `grows_at`)."""
+    """The raw topics: complete from the beginning, or as far as the one has grown by now (`clock`, `grows_at`).
+
+    topics: by name. With several, each has one of the logs as its partition.
+    """
 
     embedded = True
     """Like the broker inside a process: there was no life before this one."""
 
     def __init__(
-        self, logs: list[list[SimpleNamespace]], *, clock: WallClock | None = None, grows_at: int | None = None
+        self,
+        logs: list[list[SimpleNamespace]],
+        *,
+        clock: WallClock | None = None,
+        grows_at: int | None = None,
+        topics: Sequence[str] = ("raw",),
     ) -> None:
-        self._logs, self._clock, self._grows_at = logs, clock, grows_at
+        self._logs, self._clock, self._grows_at, self._topics = logs, clock, grows_at, topics
+
+    def sources(self) -> int:
+        """How many there are."""
+        return sum(map(self.partitions, self._topics))
 
     def topic_id(self, topic: str) -> str:
         return "raw"
@@ -131,12 +143,14 @@ class Clients:
         return {"cleanup.policy": "delete", "message.timestamp.type": stamps, "retention.ms": "-1"}
 
     def partitions(self, topic: str) -> int:
+        if len(self._topics) > 1:
+            return 1
         if self._clock is None or self._grows_at is None or self._clock.now >= self._grows_at:
             return len(self._logs)
         return len(self._logs) - 1
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
-        log = self._logs[partition]
+        log = self._logs[partition if len(self._topics) == 1 else self._topics.index(topic)]
         if self._clock is None:
             return 0, len(log)
         now = self._clock.now
@@ -161,13 +175,13 @@ class Runner:
         self.services = services
         self.defect = defect
         self.fetch, self.lasting = fetch, lasting
-        self.raw = services.settings.input.topic
+        self.raw = "raw"  # by number of the source, whatever its topic
         self.logs: dict[tuple[str, int], list[Any]] = {(self.raw, p): log for p, log in enumerate(raw)}
         self.tasks: dict[tuple[type[Stage], int], Any] = {}
 
     def run(self, now: int) -> list[bytes]:
         """All values of the histogram topic, from an archive."""
-        sources = range(self.services.clients.partitions(self.raw))
+        sources = range(self.services.clients.sources())  # type: ignore[attr-defined]
         for at in range(0, max(len(self.logs[self.raw, source]) for source in sources) + 1, self.fetch):
             for source in sources:
                 self.pump(RouteStage, source, self.raw, now, limit=at + self.fetch)

@@ -9,9 +9,10 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
-from itertools import product
+from itertools import chain, product
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -40,7 +41,9 @@ from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
+from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.records.fields import Path
+from susurrus.topics.records.raw import MAX_ITEMS
 
 FIRST_WINDOW = 1_767_225_600_000
 TRIGGER_MS = 60_000
@@ -111,7 +114,11 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     names = [key_name(trial, key) for trial in range(trials) for key in range(scenario.keys)]
     length = f"{plan.triggers}m"
     clock: dict[str, Any] = {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers:02d}:00Z"}
-    source: dict[str, Any] = {"topic": "raw", "user": "user", "key": ["key"]}
+    source: dict[str, Any] = {"topics": topic_names(scenario), "user": "user", "key": ["key"]}
+    item = ""
+    if scenario.items:
+        source |= {"each": {"of": "items", "as": "item"}, "key": ["item.key"]}
+        item = "item."
     if scenario.live is not None:
         clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
         if scenario.live.registered_at is not None:
@@ -123,7 +130,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     columns: list[dict[str, Any]] = [
         {"name": column.name, "kind": "users"}
         if column.kind == "users"
-        else {"name": column.name, "kind": "sum", "field": "value", "bound": L, "grid": 1}
+        else {"name": column.name, "kind": "sum", "field": f"{item}value", "bound": L, "grid": 1}
         for column in plan.columns
     ]
     bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
@@ -148,6 +155,11 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     )
 
 
+def topic_names(scenario: Scenario) -> list[str]:
+    """The raw topics."""
+    return ["raw", *(f"raw-{number}" for number in range(1, scenario.topics))]
+
+
 def _partitions(scenario: Scenario) -> int:
     return 1 if scenario.lasting else PARTITIONS
 
@@ -162,7 +174,12 @@ def _services(
     defect: str,
 ) -> HistogramServices:
     grows_at = scenario.live.grows_at if scenario.live is not None else None
-    clients = Clients(raw, clock=clock, grows_at=None if grows_at is None else FIRST_WINDOW + grows_at)
+    clients = Clients(
+        raw,
+        clock=clock,
+        grows_at=None if grows_at is None else FIRST_WINDOW + grows_at,
+        topics=topic_names(scenario),
+    )
     calendar = settings.calendar
     ledger = MemoryLedger(
         settings,
@@ -221,6 +238,10 @@ def _planted(defect: str) -> Iterator[None]:
             stack.enter_context(patch.object(NoiseSource, "window", quiet))
         if defect == "kinds in one number":
             stack.enter_context(patch.object(evaluation, "groups", _grouped_by_one_number))
+        for name, adds in (("items as one", _adds_items_up), ("caps for each topic", _adds_users_of_a_topic)):
+            if defect == name:
+                stack.enter_context(patch.object(RouteStage, "_add", adds))
+                stack.enter_context(patch.object(RouteStage, "_without_over_cap", lambda route, rows, *columns: rows))
         if defect == "growth at a tick":
             stack.enter_context(patch.object(RouteStage, "_look_for_growth", _looks_when_it_ticks))
         yield
@@ -242,6 +263,24 @@ def _grouped_by_one_number(columns: Any, rows: int, reasons: Any, longest: int) 
     return [
         (tuple(number >> 4 * place & 15 for place in reversed(range(len(columns)))), group) for number, group in packed
     ]
+
+
+_add = RouteStage._add
+
+
+def _adds_items_up(route: RouteStage, block: ByUserBlock, rows: Any, partitions: Any) -> None:
+    """The planted defect: the items of one record and key are one row, with the sum of their values."""
+    of = np.stack([block.offset[rows] // MAX_ITEMS, block.user[rows], block.key[rows]])
+    _, first, row_of = np.unique(of, axis=1, return_index=True, return_inverse=True)
+    values = np.zeros_like(block.values)
+    np.add.at(values, rows[first][row_of.ravel()], block.values[rows])
+    _add(route, replace(block, values=values), np.sort(rows[first]), partitions)
+
+
+def _adds_users_of_a_topic(route: RouteStage, block: ByUserBlock, rows: Any, partitions: Any) -> None:
+    """The planted defect: what a user has in another topic is another user's, so each topic has caps of its own."""
+    users = [b"%s@%d" % (user, route.partition) for user in block.users]
+    _add(route, replace(block, users=users), rows, partitions)
 
 
 def _looks_when_it_ticks(route: RouteStage, now: int) -> None:
@@ -333,6 +372,8 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
     every = (
         product(range(trials), rows) if scenario.fields else ((trial, row) for row in rows for trial in range(trials))
     )
+    together: dict[tuple[int, int, int, int], list[dict[str, Any]]] = {}
+    """The items of the records that there are, by trial, source, user and time."""
     for trial, row in every:
         log = logs[given.source[row]]
         schema = None if given.schema is None else given.schema[row]
@@ -341,6 +382,13 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
             "key": key_name(trial, given.key[row]),
             "value": L,
         }
+        if scenario.items:
+            item = {"key": event.pop("key"), "value": event.pop("value")}
+            record = (trial, given.source[row], given.user[row], stamps[row])
+            if record in together:
+                together[record].append(item)
+                continue
+            event["items"] = together[record] = [item]
         for number in range(scenario.fields):
             event[f"f{number}"] = "x" if given.user[row] or number < scenario.fields - 1 else 1
         log.append(
@@ -350,9 +398,16 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
                 timestamp_type=0 if scenario.live is None else 1,
                 key=None,
                 headers=(),
-                value=json.dumps(event).encode() if schema is None else _avro(schema, event),
+                value=event
+                if scenario.items
+                else json.dumps(event).encode()
+                if schema is None
+                else _avro(schema, event),
             )
         )
+    if scenario.items:  # all of them are known now
+        for record in chain.from_iterable(logs):
+            record.value = json.dumps(record.value).encode()
     return logs
 
 

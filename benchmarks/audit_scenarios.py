@@ -47,6 +47,8 @@ DEFECTS = {
     "growth at a tick": "a new raw partition counts from the current position of source 0, when source 0 sees it",
     "kinds in one number": "the types of a record's fields are digits of a number of 64 bits, which some fields more overflow",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
+    "items as one": "the items of a record count as one record, with the sum of their values",
+    "caps for each topic": "a user has caps of its own in every raw topic",
     **audit_closing_defects.DEFECTS,
 }
 MECHANISM_ONLY = ("rank given back", *audit_closing_defects.MECHANISM_ONLY)
@@ -140,6 +142,12 @@ def early_schema(present: bool, *, others: int) -> Input:
     rows = [(0, 1, 1)] * present + [(1 + other, 0, 1) for other in range(others)]
     stamps = [6_000] * present + [30_000] * others
     return replace(make(rows), stamp=stamps, schema=[SCHEMA_ID] * len(rows))
+
+
+def in_each_source(present: bool, *, sources: int) -> Input:
+    """The user has one record of the same key in every source."""
+    rows = [(0, 0, 1)] * sources if present else []
+    return make(rows, source=list(range(len(rows))))
 
 
 def odd_field(present: bool, *, others: int) -> Input:
@@ -297,6 +305,28 @@ SCENARIOS: dict[str, Scenario] = {
         fetch=9,
         fields=20,
         exposes=("kinds in one number",),
+    ),
+    "items of one record": Scenario(
+        what="one record with four times as many items as the caps allow",
+        keys=1,
+        users=1,
+        build=partial(burst, records=8),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 2, "max_records_per_key": 2, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        items=True,
+        exposes=("items as one",),
+    ),
+    "several topics": Scenario(
+        what="a record in each of four topics, of which the caps allow one",
+        keys=1,
+        users=1,
+        build=partial(in_each_source, sources=4),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        topics=4,
+        exposes=("caps for each topic",),
     ),
     "popular keys touched": Scenario(
         what="popular keys whose only news at trigger 2 is the user",

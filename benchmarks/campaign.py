@@ -3,13 +3,13 @@
 
     python benchmarks/campaign.py [--events 100] [--only toeplitz,stream,versions,tests] [--minutes 20] [--seed 1] [--json FILE]
 
-Each pipeline (five strategies of a histogram, Avro, a stream, a local server) has two workers under a keeper that restarts what
-ends. One of the two has compiled loops and the other runs in pure Python, and a place changes from one to the other whenever its
-worker is started again. Meanwhile records arrive, and events happen in random order, each kind as often as any other: kill -9,
-death at a crash point of the commit, a wiped disk, a pause beyond the session's time-out, a dead broker, a full disk, hundreds of
-slow clients, a schema registry that is away. Then one worker publishes the same raw log without faults, and all public output is
-compared byte by byte (for a local server: every report must count once). The exit status is 0 if nothing differs, and 1 if
-anything differs or a pipeline gets stuck.
+Each pipeline (strategies of a histogram, two topics of lists, Avro, a stream, a local server) has two workers under a keeper that
+restarts what ends. One of the two has compiled loops and the other runs in pure Python, and a place changes from one to the other
+whenever its worker is started again. Meanwhile records arrive, and events happen in random order, each kind as often as any other:
+kill -9, death at a crash point of the commit, a wiped disk, a pause beyond the session's time-out, a dead broker, a full disk,
+hundreds of slow clients, a schema registry that is away. Then one worker publishes the same raw log without faults, and all public
+output is compared byte by byte (for a local server: every report must count once). The exit status is 0 if nothing differs, and 1
+if anything differs or a pipeline gets stuck.
 
 The seed decides the events, but not the moments at which they happen. About 25 minutes for 100 events of two pipelines at a time.
 

@@ -20,6 +20,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
+import msgpack
 import numpy as np
 from campaign_events import EVENTS, Event, World, registry_away
 from confluent_kafka import KafkaException, Producer
@@ -229,6 +230,10 @@ class Histogram(Target):
     def encode(self, event: dict[str, Any]) -> bytes:
         return json.dumps(event).encode()
 
+    def write(self, producer: Producer, number: int, event: dict[str, Any]) -> None:
+        """Write one event."""
+        producer.produce(self.raw, self.encode(event), partition=number % PARTITIONS)
+
     def feed(self, pipeline: Pipeline) -> Feeder:
         producer = feeding_producer(self.kafka)
         began, dice = time.monotonic(), self.dice
@@ -242,7 +247,7 @@ class Histogram(Target):
                     "at": int(time.time() * 1000) + dice.choice([0, 0, 0, 0, -10_000, -40_000, -150_000, 30_000]),
                     "bytes": dice.randrange(-2000, 2000),
                 }
-                producer.produce(self.raw, self.encode(event), partition=self._number % PARTITIONS)
+                self.write(producer, self._number, event)
             producer.poll(0)
 
         self._flush = partial(flush, producer, self.raw)
@@ -284,6 +289,52 @@ class Closing(Histogram):
 class DpSqlp(Histogram):
     name = "dp-sqlp"
     overrides = MappingProxyType({"privacy": {"strategy": "dp-sqlp"}})
+
+
+class TwoTopics(Histogram):
+    """Two topics of different formats. A record is a list of visits of one user, who is computed; some items cannot be read."""
+
+    name = "two-topics"
+
+    def __init__(self, world: World, directory: Path, seed: str, rate: int) -> None:
+        super().__init__(world, directory, seed, rate)
+        stamped = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
+        self.second = self.kafka.create_topic(f"raw-{self.kafka.new_prefix()}", PARTITIONS - 1, stamped)
+
+    def configuration(self) -> dict[str, Any]:
+        own = {
+            "input": {
+                "topics": [self.raw, self.second],
+                "formats": {self.second: {"format": "msgpack"}},
+                "user": {"expression": "lower(host)"},
+                "key": ["visit.url"],
+                "each": {"of": "visits", "as": "visit"},
+                "where": "visit.url IS NULL OR visit.url <> '/0'",
+            },
+            "columns": [
+                {"name": "visits", "kind": "count"},
+                {"name": "hosts", "kind": "users"},
+                {"name": "bytes", "kind": "sum", "field": "visit.bytes", "bound": 1000, "grid": 1},
+            ],
+        }
+        found = merged(super().configuration(), own)
+        found["input"]["topic"] = None  # for who lays this over settings with one topic
+        return found
+
+    def write(self, producer: Producer, number: int, event: dict[str, Any]) -> None:
+        """By turns to the one and the other topic."""
+        visits: list[Any] = [
+            {"url": f"{event['url']}/{item}", "bytes": event["bytes"]}
+            for item in range(self.dice.choice([0, 1, 2, 30]))
+        ]
+        if self.dice.random() < 0.1:
+            visits.insert(self.dice.randrange(len(visits) + 1), self.dice.choice([None, [], "/", {"url": []}]))
+        host = self.dice.choice([str.upper, str.lower])(event["host"])
+        record = {"host": host, "at": event["at"], "visits": visits}
+        if number % 2:
+            producer.produce(self.raw, json.dumps(record).encode(), partition=number // 2 % PARTITIONS)
+        else:
+            producer.produce(self.second, msgpack.packb(record), partition=number // 2 % (PARTITIONS - 1))
 
 
 class Avro(Histogram):
@@ -427,5 +478,5 @@ class Local(Target):
 
 
 TARGETS: dict[str, type[Target]] = {
-    each.name: each for each in (Toeplitz, NoLastLook, Closing, DpSqlp, Avro, Stream, Local)
+    each.name: each for each in (Toeplitz, NoLastLook, Closing, DpSqlp, TwoTopics, Avro, Stream, Local)
 }

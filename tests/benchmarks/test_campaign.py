@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -124,14 +125,14 @@ HISTOGRAMS = [name for name, kind in TARGETS.items() if issubclass(kind, Histogr
 
 @pytest.mark.parametrize("name", HISTOGRAMS)
 def test_every_histogram_of_the_campaign_has_a_valid_configuration(name: str, tmp_path: Path) -> None:
-    kafka = SimpleNamespace(new_prefix=lambda: "t1", create_topic=lambda topic, *_: topic)
-    brokers: Any = kafka
+    prefixes = (f"t{number}" for number in count())
+    brokers: Any = SimpleNamespace(new_prefix=lambda: next(prefixes), create_topic=lambda topic, *_: topic)
     target: Any = TARGETS[name](World(brokers), tmp_path, "1/feed", 300)
     data = merged(merged(DEFAULTS, {"input": {"topic": target.raw}}), target.configuration())
     settings = settings_from(data | {"kafka": {"bootstrap_servers": "localhost:9092"}}, environ={})
     plan = settings.plan()
     build_strategy(plan)
-    assert plan.strategy == {"avro": "toeplitz", "no-last-look": "closing"}.get(name, name)
+    assert plan.strategy == {"avro": "toeplitz", "two-topics": "toeplitz", "no-last-look": "closing"}.get(name, name)
     assert settings.clock.kind == "broker"
     assert settings.topics.replication_factor == 3
 
