@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.cli.main import app
-from susurrus.agents.kafka.clients import clients_of
-from susurrus.agents.operations.charge_log import read_charges
-from susurrus.topics.charges import pays_for_window
-from tests.agents.operations.test_web import get
-from tests.broker import Broker, wait_for
+from susurrus.topics import charges
+from tests.agents.operations.test_web import get, parsed
+from tests.broker import Broker
 from tests.pipeline import SECRET, Pipeline, produce
 
 NOW = int(time.time() * 1000)
@@ -33,21 +32,22 @@ def event(user: int, **more: Any) -> bytes:
 @pytest.fixture
 def topics(kafka: Broker) -> tuple[str, str]:
     """The second is in other lines than the first, and has bad records in partition 0."""
-    first, second = (kafka.create_topic(f"raw-{kafka.new_prefix()}", 2) for _ in "ab")
+    base = f"raw-{kafka.new_prefix()}"
+    first, second = (kafka.create_topic(f"{base}-{name}", 2) for name in "ab")
     produce(kafka, first, [(user % 2, event(user), NOW) for user in range(40)])
     produce(kafka, second, [(user % 2, event(user), NOW) for user in range(40, 60)])
     produce(kafka, second, [(0, event(user, host=None), NOW) for user in range(5)])
     return first, second
 
 
-def two(kafka: Broker, directory: Path, topics: tuple[str, str], port: int, **source: Any) -> Pipeline:
+def two(kafka: Broker, directory: Path, port: int, **source: Any) -> Pipeline:
     return Pipeline(
         kafka,
         directory,
         "unused",
         {
-            "input": {"topic": None, **({"topics": list(topics)} | source)},
-            "start": {"first_window": None, "from": "earliest"} | {"first_window": day(NOW)},
+            "input": {"topic": None, **source},
+            "start": {"from": "earliest", "first_window": day(NOW)},
             "clock": {"kind": "producer", "until": None, "idle_grace": "1s"},
             "window": {"length": "1d", "trigger_every": "1d", "allowed_lateness": "0s"},
             "columns": [
@@ -66,12 +66,13 @@ def day(moment: int) -> str:
     return time.strftime("%Y-%m-%dT00:00:00Z", time.gmtime(moment / 1000))
 
 
-def test_commands_before_and_beside_a_worker(kafka: Broker, tmp_path: Path, topics: tuple[str, str]) -> None:
-    from susurrus.agents.broker.network import free_ports
-
+@pytest.mark.parametrize("by", ["list", pytest.param("pattern", marks=pytest.mark.thorough)])
+def test_commands_before_and_beside_a_worker(kafka: Broker, tmp_path: Path, topics: tuple[str, str], by: str) -> None:
     [port] = free_ports(1)
     first, second = topics
-    with two(kafka, tmp_path, topics, port) as pipeline:
+    pattern = f"{first.removesuffix('-a')}-[ab]"
+    source: dict[str, Any] = {"topics": list(topics)} if by == "list" else {"topic_pattern": pattern}
+    with two(kafka, tmp_path, port, **source) as pipeline:
         checked = " ".join(run(pipeline, "preflight").split())
         for topic in topics:
             assert f"{topic} (raw, CreateTime)" in checked
@@ -85,8 +86,7 @@ def test_commands_before_and_beside_a_worker(kafka: Broker, tmp_path: Path, topi
         assert [(one["topic"], one["rows"]) for one in tried] == [(first, 40), (second, 25)]
 
         explained = " ".join(run(pipeline, "explain").split())
-        assert first in explained
-        assert second in explained
+        assert all(name in explained for name in (topics if by == "list" else (pattern,)))
         planned = json.loads(run(pipeline, "plan", "--raw-records", "65", "--seeds", "1", "--json"))
         assert planned["input"]["records_read"] == 65
         assert planned["input"]["records_dropped"] == {"MISSING_USER": 5}
@@ -112,19 +112,19 @@ def test_commands_before_and_beside_a_worker(kafka: Broker, tmp_path: Path, topi
         ]
         assert "MISSING_USER" in run(pipeline, "dead-letters")
 
-        assert f"route-3 ({second} 1): running" in wait_for(lambda: get(port, "/")[1], "the worker's page")
-        labels = f'partition="3",pipeline="{pipeline.settings.application}",stage="route",topic="{second}"'
-        metrics = get(port, "/metrics")[1]
-        assert "susurrus_partition_input_info{" in metrics
-        assert all(part in metrics for part in (f'topic="{second}",topic_partition="1"', 'partition="3"')), labels
+        assert f"route-3 ({second} 1): running" in get(port, "/")[1]
+        labels = {"stage": "route", "partition": "3", "topic": second, "topic_partition": "1"}
+        reads = [dict(at) for (name, at), _ in parsed(get(port, "/metrics")[1]).items() if name.endswith("_input_info")]
+        assert [at for at in reads if labels.items() <= at.items()]
+        assert len(reads) == len(status["partitions"])
 
         spent = " ".join(run(pipeline, "ledger", "show").split())
         assert first in spent
         assert second in spent
-        clients = clients_of(pipeline.settings, quiet=True)
-        charged = read_charges(pipeline.settings, clients, topics) or []
-        clients.close()
-        assert {charge.raw_topic for charge in charged if not pays_for_window(charge)} == set(topics)  # tune's
+        log = kafka.read_all(charges.topic_name(pipeline.settings.pipeline.prefix))
+        made = [charges.decode(message.value()) for message in log]
+        assert {charge.raw_topic for charge in made if not charges.pays_for_window(charge)} == set(topics)  # tune's
+
         begun = json.loads(run(pipeline, "try", "--json"))["topics"]
         assert not any("has not begun" in text for one in begun for text in one["undecided"])
         assert "epoch 1 runs with it" in " ".join(run(pipeline, "preflight").split())
