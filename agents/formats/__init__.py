@@ -13,7 +13,7 @@ from susurrus.agents.formats.encodings import ENCODINGS, UTF8
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.envelopes.unwrapped import Unwrapped, inner_paths
-from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.format import Format, Headers
 from susurrus.agents.formats.framing import FRAMINGS, Unframed
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.json_lines import JsonLines
@@ -22,7 +22,9 @@ from susurrus.agents.formats.msgpack import MessagePack
 from susurrus.agents.formats.prepared import Prepared, Step
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.formats.text import Text
-from susurrus.topics.records.fields import Path, parse_path
+from susurrus.topics.records.fields import BESIDE, Path, parse_path
+from susurrus.topics.records.payloads import Enveloped
+from susurrus.topics.records.reason import Reason
 
 FORMATS: Final[dict[str, type[Format]]] = {
     form.name: form for form in (Json, Avro, Protobuf, Csv, Text, JsonLines, MessagePack)
@@ -81,15 +83,25 @@ class InputSection(Protocol):
 def decoder_of(source: InputSection, paths: Sequence[Path], part: str = "value") -> Format:
     """Reads the fields at ``paths`` of a part of records, "value" or "key"; only values have envelopes.
 
-    Raises ConfigurationError where a package, class or property is missing.
+    The whole value, as the empty path, may be wanted beside fields of it: then all of a payload must be readable. Raises
+    ConfigurationError where a package, class or property is missing.
     """
     if part == "key":
         return _key(source, paths)
-    if source.envelope == Bare.name and not source.decimals:
+    beside = () in paths and any(path[:1] != (BESIDE,) for path in paths if path)
+    if source.envelope == Bare.name and not source.decimals and not beside:
         return _bare(source, paths)
-    envelope = ENVELOPES[source.envelope]()
+    envelope = _Object() if source.envelope == Bare.name and beside else ENVELOPES[source.envelope]()
     form = _bare(source, inner_paths(paths, FORMATS[source.format].around))
     return Unwrapped(paths, form, envelope, {parse_path(field): scale for field, scale in source.decimals.items()})
+
+
+class _Object(Bare):
+    """No envelope, around a value of which fields are wanted, too. It must be an object, as where fields alone are wanted."""
+
+    def unwrap(self, value: Any, headers: Headers) -> Enveloped | Reason:
+        """The value itself."""
+        return super().unwrap(value, headers) if isinstance(value, Mapping) else Reason.WRONG_TYPE
 
 
 def is_plain_json(source: InputSection) -> bool:

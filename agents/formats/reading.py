@@ -63,6 +63,16 @@ def problems(source: RecordSection, paths: Sequence[Path]) -> Iterator[str]:
         wanted = _of_records(source, paths)
     except ValueError as conflict:
         yield f"input: {conflict}"
+    of_value = value_paths(wanted)
+    if (
+        FORMATS[source.format].has_lines
+        and () in of_value
+        and any(path[:1] != (BESIDE,) for path in filter(None, of_value))
+    ):
+        yield (
+            f'input.format = "{source.format}": $value is a list of lines, which has no fields beside it; take the lines apart, '
+            'input.each = { of = "$value" }, or name no field'
+        )
     for path in dict.fromkeys(path for path in [*paths, *wanted] if path[:1] == (BESIDE,)):
         if (said := problem(path, source.key_format)) is not None:
             yield f"input: {said}"
@@ -107,5 +117,5 @@ def steps_of(
         step = ListStep(container, name, wanted, asked)
         wanted = list(dict.fromkeys([*(path for path in wanted if path not in step.inner), *step.outer]))
         steps.insert(0, step)
-    check_paths(value_paths(wanted))
+    check_paths([path for path in value_paths(wanted) if path])  # the whole value may be wanted beside its fields
     return steps, wanted

@@ -1,8 +1,11 @@
 """Records to rows: what is beside a value, records taken apart, and conditions that are asked before anything is refused."""
 
+import gzip
+import io
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path as Path_
 from typing import Any
 
 import numpy as np
@@ -13,13 +16,16 @@ from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.formats.beside import Beside
 from susurrus.agents.formats.json import Json
-from susurrus.agents.formats.reader import RecordReader
+from susurrus.agents.formats.reader import VALUE, RecordReader
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.topics.records.fields import Path, parse_path
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import MAX_ITEMS, ComputedField, RawColumns, RawDecoder, RawSchema, places
 from susurrus.topics.records.reason import Reason
+
+fastavro = pytest.importorskip("fastavro")
+msgpack = pytest.importorskip("msgpack")
 
 
 def source_of(key_format: str = "text", lists: Sequence[tuple[str, str | None]] = ()) -> InputSettings:
@@ -292,3 +298,101 @@ def test_a_reader_that_is_closed_has_ended_the_engine_of_its_lists() -> None:
     reader.close()
     with pytest.raises(step.of.engine.refused, match="closed"):
         step.of.engine.connection.execute("SELECT 1")
+
+
+EVENT = {"user": "ann", "n": 3, "geo": {"country": "CH"}, "tags": ["a", "b"]}
+SCHEMA = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "user", "type": ["null", "string"]},
+        {"name": "n", "type": "long"},
+        {"name": "geo", "type": {"type": "record", "name": "Geo", "fields": [{"name": "country", "type": "string"}]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+
+
+def in_avro(event: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), event)
+    return out.getvalue()
+
+
+def whole_source(directory: Any, **source: Any) -> InputSettings:
+    section = InputSettings.model_validate({"topic": "orders", **source})
+    (directory / "event.avsc").write_text(json.dumps(SCHEMA))
+    section.read_files(directory)
+    return section
+
+
+WHOLE: dict[str, tuple[dict[str, Any], Callable[[Any], bytes]]] = {
+    "JSON": ({}, lambda event: json.dumps(event).encode()),
+    "gzip": ({"compression": "auto"}, lambda event: gzip.compress(json.dumps(event).encode())),
+    "UTF-16": ({"encoding": "utf-16"}, lambda event: json.dumps(event).encode("utf-16")),
+    "MessagePack": ({"format": "msgpack"}, lambda event: msgpack.packb(event)),
+    "Avro": ({"format": "avro", "framing": "none", "schema_file": "event.avsc"}, in_avro),
+    "Connect": (
+        {"envelope": "connect"}, lambda event: json.dumps({"schema": None, "payload": event}).encode(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_whole_value_beside_its_fields(name: str, tmp_path: Path_) -> None:
+    given, pack = WHOLE[name]
+    source = whole_source(tmp_path, **given)
+    fields = [parse_path(path) for path in ("user", "geo.country", "absent", "$offset")]
+    events = [EVENT, {**EVENT, "user": None}, {**EVENT, "n": 2**60}]
+    some = [record(pack(event), offset=n) for n, event in enumerate(events)]
+    alone = [row for chunk in chunks_of(some, fields, None, source) for row in rows_of(chunk)]
+    both = [row for chunk in chunks_of(some, [VALUE, *fields], None, source) for row in rows_of(chunk)]
+    assert [row[1:] for row in both] == alone
+    assert [row[0] for row in both] == events
+    computed = [ComputedField("coalesce(\"user\", $value->>'$.geo.country')"), ComputedField("len($value) > 10")]
+    found = [row for chunk in chunks_of(some, [*computed, fields[0]], None, source) for row in rows_of(chunk)]
+    assert [row[:2] for row in found] == [("ann", True), ("CH", True), ("ann", True)]
+
+
+def test_the_whole_value_beside_fields_in_conditions_and_lists() -> None:
+    source = source_of(lists=[("items", "item")])
+    values = [
+        {"user": "a", "kind": "x", "items": [1, 2]},
+        {"user": "b", "kind": "y", "items": []},
+        {"user": "c", "items": 5},
+        b"{",
+        [1],
+        None,
+    ]
+    wanted = [VALUE, parse_path("user"), parse_path("item")]
+    [chunk] = chunks_of([record(value) for value in values], wanted, "$value->>'$.kind' = 'x' OR kind IS NULL", source)
+    assert rows_of(chunk) == [
+        (values[0], "a", 1), (values[0], "a", 2), Reason.NO_ITEMS, Reason.NOT_ITEMS, Reason.NOT_JSON, Reason.WRONG_TYPE,
+        Reason.TOMBSTONE,
+    ]  # fmt: skip
+
+
+def odd_value(dice: random.Random) -> bytes | None:
+    kind = dice.random()
+    if kind < 0.1:
+        return None
+    if kind < 0.3:
+        return dice.randbytes(dice.randrange(30))
+    odd = [None, "", "x", 1.5, 2**70, [], {}, {"country": 1}, [{}], True, "\ud800", "[" * 900]
+    value = {name: dice.choice(odd) for name in dice.sample(["user", "geo", "n", "", "tags"], dice.randrange(5))}
+    return json.dumps(dice.choice([value, value, [value], 7, None])).encode()
+
+
+@pytest.mark.parametrize("name", ["JSON", "gzip", "MessagePack", "Avro", "Connect"])
+def test_odd_values_with_their_fields_are_each_decided_alone(name: str, tmp_path: Path_) -> None:
+    given, pack = WHOLE[name]
+    source = whole_source(tmp_path, **given)
+    wanted, dice = [VALUE, parse_path("user"), parse_path("geo.country")], random.Random(33)
+    payloads = [odd_value(dice) if dice.random() < 0.8 else pack(EVENT) for _ in range(3_000)]
+    some = [record(payload, offset=n) for n, payload in enumerate(payloads)]
+    together = [row for chunk in chunks_of(some, wanted, None, source) for row in rows_of(chunk)]
+    assert len(together) == len(some)
+    assert together.count(together[payloads.index(pack(EVENT))]) > 500
+    for n in range(0, len(some), 7):
+        [chunk] = chunks_of(some[n : n + 1], wanted, None, source)
+        assert repr(rows_of(chunk)) == repr(together[n : n + 1])
