@@ -51,8 +51,8 @@ class Format(ABC):
     """Reads the fields at ``paths`` of raw events in one format.
 
     paths: below the value, and below `$envelope` (fields.ENVELOPE) those that ``around`` names; nothing else that is beside the
-    value. The empty path is the value itself, and is the only one of the value then; where fields are wanted, too, they are taken of
-    it (`decoder_of`). A list or an object at a path is found as Python has it. setting: the value of the format's own field of
+    value. The empty path is the value itself, and is the only one of the value then; where fields are wanted, too, they are taken
+    of it (`decoder_of`). A list or an object at a path is found as Python has it. setting: the value of the format's own field of
     `[input]`, None where it has none. Raises ConfigurationError where a package or a class is missing, or a property is refused.
     """
 
