@@ -17,7 +17,7 @@ from susurrus.topics.records.numbers import Reasons
 from susurrus.topics.records.reason import Reason
 
 
-class Members(NamedTuple):
+class RecordMembers(NamedTuple):
     """window: int64[n], indexes. interval: int64[n], of the trigger that a record counts for. late: bool[n], good records behind
     their window's last trigger."""
 
@@ -42,7 +42,7 @@ class Membership:
         interval: Int64s,
         otherwise: Bools,
         too_far: Bools,
-    ) -> Members:
+    ) -> RecordMembers:
         """Where the records of a batch belong; writes into ``reason`` why some of the good ones belong nowhere.
 
         event_time: int64[n] ms; None where it is the stamp. stamps: int64[n] ms, of Kafka. interval: int64[n], in which the clock
@@ -64,4 +64,4 @@ class Membership:
         first_interval = window * self._calendar.intervals_per_window
         interval = np.maximum(interval, first_interval)
         late = (reason == Reason.OK) & (interval - first_interval >= self._calendar.triggers)
-        return Members(window, interval, late)
+        return RecordMembers(window, interval, late)
