@@ -142,7 +142,8 @@ class WorkerSettings(Section):
     max_open_records: Annotated[int, Field(ge=1000)] = 2_000_000
     """Records of the open trigger held in memory per partition before they are spilled to disk."""
     dead_letter_values: bool = False
-    """Copy the raw value of bad records to the dead-letter topic, not only their position. The values are raw data."""
+    """Copy the raw value of bad records to the dead-letter topic, not only their position. The values are raw data. Of a record
+    that is taken apart, the first dead letter has it."""
     transaction_timeout: Annotated[Duration, Field(ge=1000, le=900_000)] = 30_000
     """After this time the broker aborts the transaction of a dead worker. Readers wait until then."""
     cache_bytes: Annotated[int, Field(ge=8 << 20, le=1 << 40)] = 256 << 20

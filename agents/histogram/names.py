@@ -1,6 +1,9 @@
-"""Finds names of fields that may not be what was meant: texts in double quotes, and names that differ in case only."""
+"""Finds names of fields that may not be what was meant: texts in double quotes, names that differ in case only, and the offset,
+which is no fact of its record alone.
+"""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.input import InputSettings
@@ -8,8 +11,10 @@ from susurrus.agents.expressions.computation import paths_of
 from susurrus.agents.expressions.language import Expression, parse, quoted
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.column_settings import ColumnSettings
-from susurrus.topics.records.fields import Path
+from susurrus.topics.records.fields import BESIDE, Path
 from susurrus.topics.records.raw import ComputedField
+
+_OFFSET: Final = (BESIDE, "offset")
 
 
 def findings_of_names(
@@ -25,8 +30,18 @@ def findings_of_names(
                 f"{place} reads a field called {quoted((name,))}, because names stand in double quotes",
                 f"if a text is meant, write '{said}' in single quotes",
             )
+    paths = paths_of(scalars, settings.where)
+    computed = [parse(of.expression, listed=True) for of, _ in settings.lists if isinstance(of, ComputedField)]
+    if _OFFSET in [*paths, *(path for expression in computed for path in expression.fields)]:
+        yield Finding(
+            "settings",
+            "warning",
+            "input: $offset counts the records of all users, so without one user's records all later records have another one, "
+            "and what is made of it may change by more than one user's part",
+            "leave it out where something is published, or have producers write a number of their own",
+        )
     spelled: dict[tuple[str, ...], list[str]] = {}
-    for path in paths_of(scalars, settings.where):
+    for path in paths:
         spelled.setdefault(tuple(name.casefold() for name in path), []).append(quoted(path))
     for same in spelled.values():
         if len(same) > 1:

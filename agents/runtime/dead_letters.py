@@ -47,12 +47,17 @@ class DeadLetters:
     ) -> int:
         """Note the rows whose reason is not OK, and return their number.
 
-        reason: one for each row. record_of, item_of: each row's record, and its place in it; None where every record is one row.
+        reason: one for each row. record_of, item_of: each row's record, which rises, and its place in it; None where every record
+        is one row. Of a record's letters the first has its contents. With all of them a record of a megabyte, each of whose items
+        is bad, would be half a terabyte of letters.
         """
         bad = np.flatnonzero(reason).tolist()
+        before = -1
         for row in bad:
-            record = records[row if record_of is None else int(record_of[row])]
-            value, key = (record.value, record.key) if self._keep else (None, None)
+            at = row if record_of is None else int(record_of[row])
+            record = records[at]
+            value, key = (record.value, record.key) if self._keep and at != before else (None, None)
+            before = at
             if len(value or b"") + len(key or b"") > self._limit:
                 value = key = None
             self._messages.append({"value": value, "key": key})

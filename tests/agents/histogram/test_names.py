@@ -38,9 +38,26 @@ def test_a_column_is_named() -> None:
     assert str(found).startswith('column "long" reads a field called "b c"')
 
 
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"where": "$offset > 1000"},
+        {"key": ["url", "$offset"]},
+        {"key": [{"name": "part", "expression": "$offset % 2"}]},
+        {"user": ["host", "$offset"]},
+        {"time": {"expression": "make_timestamp_ms($timestamp + $offset)"}},
+        {"each": {"of": {"expression": "string_split(a || $offset::VARCHAR, ',')"}, "as": "one"}},
+    ],
+)
+def test_the_offset_is_no_fact_of_a_record_alone(section: dict[str, Any]) -> None:
+    """Without one user's records all later ones have other offsets."""
+    [found] = settings(input={**INPUT, **section}).findings()
+    assert str(found).startswith("input: $offset counts the records of all users")
+
+
 def test_what_is_plain_is_not() -> None:
     plain = {
         "where": '"event-type" = \'click\' AND "order" > 3',
-        "key": ["url", "Status", {"name": "status", "expression": "Status + 1"}],
+        "key": ["url", "Status", "$partition", {"name": "status", "expression": "Status + 1"}],
     }
     assert list(settings(input={**INPUT, **plain}).findings()) == []

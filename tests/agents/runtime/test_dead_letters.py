@@ -39,6 +39,20 @@ def test_contents_are_kept_on_demand_and_where_they_fit(keep: bool, contents: li
     ]
 
 
+def test_of_a_record_that_was_taken_apart_the_first_letter_has_the_contents() -> None:
+    """A record can have half a million bad items."""
+    letters = DeadLetters(SERVICES, 3, stage="route", topic="raw", keep=True)
+    record, item = np.array([0, 0, 1, 1, 1, 3, 3]), np.array([0, 1, 0, 1, 2, 0, 1])
+    reason = np.array([0, 0, 0, Reason.WRONG_TYPE, Reason.NO_ITEMS, Reason.WRONG_TYPE, Reason.MISSING_USER])
+    assert letters.refuse(RECORDS, reason, record, item) == 4
+    [output] = letters.outputs()
+    assert [(message["value"], message["key"]) for message in output.messages] == [
+        (b"bad", b"key"), (None, None), (None, b"key"), (None, None)
+    ]  # fmt: skip
+    found = [decode_headers(headers) for headers in output.headers or []]
+    assert [(letter.offset, letter.item) for letter in found] == [(8, 1), (8, 2), (10, 0), (10, 1)]
+
+
 def test_letters_are_written_once() -> None:
     letters = DeadLetters(SERVICES, 0, stage="route", topic="raw", keep=False)
     assert letters.outputs() == []
