@@ -6,7 +6,6 @@ The file is checked as any other before it is written (agents/cli/new_file.py).
 import os
 import re
 import shlex
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,8 @@ import typer
 from susurrus.agents.cli.console import err, out
 from susurrus.agents.cli.field_table import field_table
 from susurrus.agents.cli.new_file import FileAnswers, toml
+from susurrus.agents.cli.questions import FileDialogue, noted
+from susurrus.agents.cli.short_file import asked, plain_name, short_toml
 from susurrus.agents.config import load
 from susurrus.agents.config.input import KAFKA
 from susurrus.agents.formats import FORMATS
@@ -26,7 +27,9 @@ from susurrus.agents.formats.keys import TEXT
 from susurrus.agents.histogram.clock import CREATE_TIME
 from susurrus.agents.operations.advice import toml_value
 from susurrus.agents.operations.look import MEMBERS, Found, look, times_in
-from susurrus.agents.pipelines import settings_from
+from susurrus.agents.pipelines import KINDS, settings_from
+from susurrus.agents.runtime.pipeline import Pipeline
+from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
 
 _USERS: Final = re.compile(
@@ -58,6 +61,11 @@ def init(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write; never replaced.")] = Path(
         "pipeline.toml"
     ),
+    kind: Annotated[str | None, typer.Option(help="Kind of pipeline; a histogram by default.")] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="With --kind: a setting of its own, as stream.bound=100; repeatable."),
+    ] = None,
     look: Annotated[bool, typer.Option("--look/--no-look", help="Look at ten records for the names of fields.")] = True,
     show_values: Annotated[bool, typer.Option("--show-values", help="Show a value of each field: raw data.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing.")] = False,
@@ -71,8 +79,13 @@ def init(
     """
     if output.exists():
         raise ConfigurationError(f'--output "{output}": is there already and is never replaced; name another file')
-    ask = _Questions(asks=not yes)
+    ask = FileDialogue(asks=not yes)
     servers = ask("Brokers (host:port, ...)", bootstrap_servers, "localhost:9092", "--bootstrap-servers")
+    pipeline = _pipeline_class(kind, given, {"--user": user, "--key": key, "--time": time, "--sum": sum_of})
+    if not pipeline.settings_class.reads_raw:
+        text = short_toml(pipeline, servers=servers, name=name, answers=asked(pipeline, ask, given, {}), output=output)
+        _finish(output, text)
+        return
     topic = ask("Raw topic", topic, None, "--topic")
     found = _looked(servers, topic, registry, show_values) if look else None
     if registry is None and found is not None and found.needs_registry:
@@ -82,6 +95,22 @@ def init(
         found = _looked(servers, topic, registry, show_values)
     fields = _choices(found)
     layout = _layout(found, registry)
+    if pipeline.questions:
+        answers = asked(pipeline, ask, given, fields)
+        if found is not None and found.key_format != TEXT.name and any(a.startswith("$key") for a in answers.values()):
+            layout["key_format"] = found.key_format
+        text = short_toml(
+            pipeline,
+            servers=servers,
+            name=name or plain_name(topic),
+            answers=answers,
+            output=output,
+            topic=topic,
+            layout=layout,
+            registry=registry if registry and "registry" in _may_have(layout) else "",
+        )
+        _finish(output, text)
+        return
     user = ask("Field that names the protected user", user, _first(fields, _USERS), "--user", fields)
     keys = ask(
         "Fields to group by (a, b for a composite key)",
@@ -94,7 +123,7 @@ def init(
     if time is None and times and not yes:
         own = f"kafka: the record's own stamp; {', '.join(times)}"
         time = ask(f"Event time ({own})", None, KAFKA, "--time")
-    time = "" if time in (None, KAFKA) else _noted(time or "", fields)
+    time = "" if time in (None, KAFKA) else noted(time or "", fields)
     layout |= times.get(time, {})
     if (
         found is not None
@@ -117,11 +146,10 @@ def init(
         raise ConfigurationError(f'--epsilon "{answer}": write a number, for example 6.0') from None
 
     stamped = CREATE_TIME if found is None or found.stamped is None else found.stamped
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", topic).strip("-_") or "pipeline"
-    answers = FileAnswers(
+    written = FileAnswers(
         servers=servers,
         topic=topic,
-        name=name or plain,
+        name=name or plain_name(topic),
         registry=registry if registry and "registry" in _may_have(layout) else "",
         user=user,
         key=[part.strip() for part in keys.split(",")],
@@ -137,63 +165,29 @@ def init(
         epsilon=epsilon,
         delta=delta,
     )
-    text = toml(answers, secret=f"{output.stem}.secret")
+    _finish(output, toml(written, secret=f"{output.stem}.secret"))
 
+
+def _pipeline_class(kind: str | None, given: list[str] | None, own: Mapping[str, Any]) -> type[Pipeline[Any]]:
+    """The kind of pipeline. own: options of the default kind, which others do not have. Raises ConfigurationError."""
+    default = next(iter(KINDS))
+    found = KINDS.get(kind or default)
+    if found is None:
+        raise ConfigurationError(f'--kind "{kind}": {use_one_of(KINDS)}')
+    if found.questions and (foreign := [option for option, value in own.items() if value]):
+        raise ConfigurationError(
+            f'{foreign[0]}: belongs to --kind {default}; leave it out, and give settings of "{kind}" by --set'
+        )
+    if given and not found.questions:
+        raise ConfigurationError("--set: belongs to other kinds of pipelines; write more settings into the file")
+    return found
+
+
+def _finish(output: Path, text: str) -> None:
+    """Check the file as any other, write it, and say what comes next."""
     settings_from(tomllib.loads(text), directory=output.parent, environ={}, written=True)
     _write(output, text)
     _next(output)
-
-
-class _Questions:
-    """Asks for what no option gives. asks: otherwise the default is the answer, and where there is none it is an error."""
-
-    def __init__(self, *, asks: bool) -> None:
-        self._asks = asks
-
-    def __call__(
-        self, text: str, given: str | None, default: str | None, option: str, fields: Mapping[str, str] | None = None
-    ) -> str:
-        if given is not None:
-            return _noted(given, fields)
-        if not self._asks:
-            if default is not None and not fields:
-                return default
-            raise ConfigurationError(f"{option}: is missing; without questions (--yes) it must be given")
-        answer: str = self._prompt(text, option, default=default)
-        return _noted(answer, fields)
-
-    def bounds(self, name: str, lower: float | None, upper: float | None) -> tuple[float, float]:
-        """Both bounds of a sum. They are public constants, so nothing here is taken from the data."""
-        if self._asks:
-            text = (
-                "Values of {name} are clamped, which the noise follows. Choose without looking at the data. {end} bound"
-            )
-            if lower is None:
-                lower = self._prompt(text.format(name=name, end="Lower"), "--lower", default=0.0, type=float)
-            if upper is None:
-                upper = self._prompt("Upper bound", "--upper", type=float)
-        if upper is None:
-            raise ConfigurationError("--upper: is missing; a sum needs a public upper bound of one record's value")
-        return lower or 0.0, upper
-
-    @staticmethod
-    def _prompt(text: str, option: str, **options: Any) -> Any:
-        try:
-            return typer.prompt(text, **options)
-        except typer.Abort:
-            if sys.stdin.isatty():
-                raise
-            raise ConfigurationError(
-                f"{option}: there is no terminal to ask; give it, and --yes for the defaults"
-            ) from None
-
-
-def _noted(answer: str, fields: Mapping[str, str] | None) -> str:
-    """The answer; a name that the look did not see may be a mistake."""
-    unknown = [part.strip() for part in answer.split(",") if part.strip() not in (fields or {})]
-    if fields and unknown:
-        err().print(f"note: no record that was looked at has {', '.join(unknown)}", markup=False)
-    return answer
 
 
 def _looked(servers: str, topic: str, registry: str | None, show_values: bool) -> Found | None:

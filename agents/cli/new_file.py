@@ -35,28 +35,16 @@ class FileAnswers:
     delta: float
 
 
-def toml(answers: FileAnswers, *, secret: str) -> str:
-    """The file: as short and as commented as the example in README.md."""
-    a = answers
-
-    clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
-    registry = f"\n[input.registry]\nurl = {_text(a.registry)}\n" if a.registry else ""
-    form = "".join(f"{name} = {toml_value(value)}\n" for name, value in a.layout.items())
-    time = f"time = {_text(a.time)} # the event's own time; without it, the record's stamp counts\n" if a.time else ""
-    total = (
-        f'\n[[columns]]\nname = {_text(_column(a.sum_of))}\nkind = "sum"\nfield = {_text(a.sum_of)}\n'
-        f"lower = {a.lower:g}                               # values are clamped, and the noise follows the bounds:\n"
-        f"upper = {a.upper:g}                            # choose them without looking at the data\n"
-        if a.sum_of
-        else ""
-    )
-    lines = f"""\
+def opening(name: str, servers: str, kind: str = "") -> str:
+    """The sections with which every file begins. kind: of the pipeline; empty for the default."""
+    of_kind = f"kind = {text_of(kind)}\n" if kind else ""
+    return f"""\
 # Written by `susurrus config init`. `susurrus config check` explains it, `susurrus config reference` has every setting.
 [pipeline]
-name = {_text(a.name)} # topics are susurrus.{a.name}.<topic>
-
+name = {text_of(name)} # topics are susurrus.{name}.<topic>
+{of_kind}
 [kafka]
-bootstrap_servers = {_text(a.servers)}
+bootstrap_servers = {text_of(servers)}
 
 # [kafka.properties] # librdkafka's names, for every client; a password comes from a file or a variable
 # "security.protocol" = "SASL_SSL"
@@ -64,17 +52,36 @@ bootstrap_servers = {_text(a.servers)}
 # "sasl.username" = "susurrus"
 # "sasl.password" = {{ file = "/run/secrets/kafka" }}
 
-[input]
-topic = {_text(a.topic)} # Susurrus reads it and never changes it
-{form}user = {_text(a.user)} # the field that identifies the protected user
-key = [{", ".join(map(_text, a.key))}] # what to group by; several fields make a composite key
+"""
+
+
+def toml(answers: FileAnswers, *, secret: str) -> str:
+    """The file: as short and as commented as the example in README.md."""
+    a = answers
+
+    clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
+    registry = f"\n[input.registry]\nurl = {text_of(a.registry)}\n" if a.registry else ""
+    form = "".join(f"{name} = {toml_value(value)}\n" for name, value in a.layout.items())
+    time = f"time = {text_of(a.time)} # the event's own time; without it, the record's stamp counts\n" if a.time else ""
+    total = (
+        f'\n[[columns]]\nname = {text_of(_column(a.sum_of))}\nkind = "sum"\nfield = {text_of(a.sum_of)}\n'
+        f"lower = {a.lower:g}                               # values are clamped, and the noise follows the bounds:\n"
+        f"upper = {a.upper:g}                            # choose them without looking at the data\n"
+        if a.sum_of
+        else ""
+    )
+    lines = f"""\
+{opening(a.name, a.servers)}[input]
+topic = {text_of(a.topic)} # Susurrus reads it and never changes it
+{form}user = {text_of(a.user)} # the field that identifies the protected user
+key = [{", ".join(map(text_of, a.key))}] # what to group by; several fields make a composite key
 {time}{registry}
 [clock]
 kind = "{clock.kind}" # {clock.meaning}
 
 [window]
-length = {_text(a.window)} # the guarantee is per user and window
-trigger_every = {_text(a.trigger)} # time between releases
+length = {text_of(a.window)} # the guarantee is per user and window
+trigger_every = {text_of(a.trigger)} # time between releases
 
 [bounds] # public numbers: choose them without looking at the data
 max_records_per_user = {a.records} # a user's first records of a window count ...
@@ -87,13 +94,17 @@ kind = "count"
 [privacy]
 epsilon = {a.epsilon:g} # per user and window, for all columns and releases together
 delta = {f"{a.delta:g}".replace("e-0", "e-")} # far below one over the number of users
-secret_file = {_text(secret)} # the noise's secret, the same for all workers; beside this file
+secret_file = {text_of(secret)} # the noise's secret, the same for all workers; beside this file
 """
-    return "".join(_aligned(line) for line in lines.splitlines(keepends=True))
+    return aligned(lines)
+
+
+def aligned(text: str) -> str:
+    """Comments behind values begin in one column."""
+    return "".join(map(_aligned, text.splitlines(keepends=True)))
 
 
 def _aligned(line: str) -> str:
-    """Comments behind values begin in one column."""
     found = re.fullmatch(r"([^#\s\"][^\n]*?) +# ([^\n]*)\n", line)
     return f"{found[1]:<40}# {found[2]}\n" if found and not line.startswith("#") else line
 
@@ -103,5 +114,6 @@ def _column(field: str) -> str:
     return f"{name}-sum" if name == "records" else name
 
 
-def _text(value: str) -> str:
+def text_of(value: str) -> str:
+    """A text as TOML writes it."""
     return json.dumps(value, ensure_ascii=False)

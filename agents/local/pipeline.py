@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from susurrus.agents.config import meaning
+from susurrus.agents.config.questions import FileQuestion
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
@@ -42,6 +43,27 @@ class LocalPipeline(Pipeline[LocalSettings]):
     )
     """Late reports are dead letters, too; here they are apart. Expired ones name a threshold that server has forgotten."""
     released = (("server", "thresholds"), ("server", "intervals"))
+    questions = (
+        FileQuestion(
+            path="local.bound",
+            text="Largest value. Devices clamp to it; choose it without looking at the data",
+            comment="devices clamp values to it; choose it without looking at the data",
+            number=True,
+        ),
+        FileQuestion(
+            path="local.epsilon",
+            text="Epsilon, the privacy loss per report",
+            comment="per report; the devices have the same",
+            default="1.0",
+            number=True,
+        ),
+        FileQuestion(
+            path="local.interval",
+            text="Length of the intervals for which sums are published",
+            comment="one sum for each",
+            default="1m",
+        ),
+    )
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic
 from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
 
+from susurrus.agents.config.questions import FileQuestion
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
@@ -85,6 +86,9 @@ class Pipeline(ABC, Generic[S]):
     first waits for its trigger."""
     released: ClassVar[tuple[tuple[str, str], ...]] = ()
     """(stage, total) of what is published. The last one counts rows."""
+
+    questions: ClassVar[tuple[FileQuestion, ...]] = ()
+    """What `susurrus config init` asks for the kind's own sections; the default kind has a file of its own (agents/cli/init.py)."""
 
     def __init__(self, settings: S) -> None:
         self.settings = settings

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from susurrus.agents.config import meaning
+from susurrus.agents.config.questions import FileQuestion
 from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.finding import Finding
@@ -39,6 +40,35 @@ class StreamPipeline(Pipeline[StreamSettings]):
         Outcome("dead letters", {"stream": ("dead_letter",)}),
     )
     released = (("stream", "streams"), ("stream", "rows"))
+    questions = (
+        FileQuestion(
+            path="stream.value",
+            text="Field with the value",
+            comment="the number whose sums are released",
+            field=True,
+            of_type="number",
+        ),
+        FileQuestion(
+            path="stream.stream",
+            text="Field that names the stream (empty: the record's key does)",
+            comment="each stream is released by itself",
+            optional=True,
+            field=True,
+        ),
+        FileQuestion(
+            path="stream.bound",
+            text="Largest value. Values are clamped to it; choose it without looking at the data",
+            comment="values are clamped to it; choose it without looking at the data",
+            number=True,
+        ),
+        FileQuestion(
+            path="stream.epsilon",
+            text="Epsilon, the privacy loss per value",
+            comment="per value",
+            default="1.0",
+            number=True,
+        ),
+    )
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:

@@ -54,7 +54,9 @@ class StreamSettings(Settings):
         yield Idle("budget", f"{under}, whose promise is per event", instead)
         yield from fields("clock", CLOCK, under, instead)
         yield from fields("window", WINDOW, under, instead)
-        yield from fields("input", INPUT, under, instead)
+        paths = (self.stream.value, self.stream.stream or "")
+        keyed = any(path == "$key" or path.startswith("$key.") for path in paths)
+        yield from fields("input", [name for name in INPUT if name != "key_format" or not keyed], under, instead)
         yield from fields("topics", TOPICS, under, instead)
         methods = ("tops", "tops-paper") if self.stream.method == "pak" else ("pak",)
         if self.stream.method == "tops-paper":
