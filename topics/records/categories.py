@@ -8,7 +8,7 @@ lower-case hexadecimal digits, two each, and dates 2026-01-31, as expressions wr
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime, time
 from itertools import count
 from typing import Any
 
@@ -68,6 +68,8 @@ class Categories:
             return codes[None]
         if scalar is None or scalar is UNSET:
             return -self._missing
+        if kind is datetime or kind is time:
+            return -Reason.TIME_NOT_A_KEY
         return -Reason.NOT_A_SCALAR if kind is list or kind is dict else -Reason.WRONG_TYPE
 
     def finish(self) -> tuple[list[bytes], Int32s]:

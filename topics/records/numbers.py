@@ -82,4 +82,4 @@ def _value_reason(value: Any) -> Reason:
         return Reason.OK if np.isfinite(value) else Reason.NOT_FINITE
     if value is None or value is UNSET:
         return Reason.MISSING_VALUE
-    return Reason.NOT_A_SCALAR if kind is list or kind is dict else Reason.WRONG_TYPE
+    return Reason.NOT_A_SCALAR if kind is list or kind is dict else Reason.VALUE_NOT_A_NUMBER

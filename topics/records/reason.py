@@ -40,9 +40,8 @@ class Reason(IntEnum):
     TOO_DEEP = 5, "the value is nested too deep", "let the producer write flatter records"  # deeper than MAX_DEPTH
     WRONG_TYPE = (
         6,
-        "the value is no object, or a field has the wrong type, as a text has where a number is wanted",
-        "compare a record with input.user, input.key, input.time and the columns' fields; an expression reads a text as a number: "
-        "TRY_CAST(amount AS DOUBLE)",
+        "the value is no object, or a named field has another type, as a text has where an object is wanted",
+        "compare a record with input.user, input.key, input.time, input.decimals and the columns' fields",
     )
     MISSING_USER = (  # null only where null_user = "dead-letter"
         7,
@@ -152,6 +151,16 @@ class Reason(IntEnum):
         45,
         "a list or an object stands where a text, a number or a truth value is wanted",
         "name a field inside it, take the list apart by input.each, or compute a scalar of it by an expression",
+    )
+    VALUE_NOT_A_NUMBER = (
+        49,
+        "a measured value is a text, or something else that is no number",
+        "let an expression read the text (TRY_CAST(amount AS DOUBLE)), or correct the field of the columns (stream.value)",
+    )
+    TIME_NOT_A_KEY = (
+        50,
+        "the user or key is an instant, which can be written in many ways",
+        "compute a text of it by an expression, such as strftime(at, '%Y-%m-%d')",
     )
     # What a refused value looks like (seen.py): a framing that is not the one of input.framing.
     FRAMING_CONFLUENT = (

@@ -6,43 +6,19 @@ The data are invented. Every case goes through route as a worker runs it; what u
 import base64
 import gzip
 import json
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from susurrus.agents.histogram.route import RouteStage
-from susurrus.topics import by_user
-from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.wire.packing import Kind, kind_of
-from tests.agents.released import settings
-from tests.agents.stages import WINDOW, Runner, services_of
+from tests.agents.histogram.any_topic import Case, check, values
+from tests.agents.stages import WINDOW
 
 msgpack = pytest.importorskip("msgpack")
 pytest.importorskip("re2")
 
-Headers = Sequence[tuple[str, bytes | None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """source: of `[input]`. records: value, key, headers. users: by key, as canonical JSON; sums: by key, of the field ``adds``."""
-
-    source: dict[str, Any]
-    records: list[tuple[Any, bytes | None, Headers]]
-    users: dict[str, set[Any]]
-    letters: dict[str, int] = field(default_factory=dict)
-    left_out: int = 0
-    adds: Any = None
-    sums: dict[str, int] = field(default_factory=dict)
-
-
-def values(*found: Any) -> list[tuple[Any, bytes | None, Headers]]:
-    return [(value, None, ()) for value in found]
+HOUR = 3_600_000
 
 
 def tracked(user: str | None, anonymous: str, *products: tuple[str, int]) -> dict[str, Any]:
@@ -68,6 +44,12 @@ def amount(cents: int) -> str:
     return base64.b64encode(cents.to_bytes(3, "big", signed=True)).decode()
 
 
+LISBON = {  # clocks were set back on 1995-09-24, the 55th day from the first window's
+    "before": "1995-09-23T23:30:00+02:00",
+    "early": "1995-09-24T00:30:00+02:00",
+    "late": "1995-09-24T23:30:00+01:00",
+    "after": "1995-09-25T00:30:00+01:00",
+}
 ATTRIBUTE = (
     "list_extract(log.attributes->>'$[*].value.stringValue', list_position(log.attributes->>'$[*].key', 'enduser.id'))"
 )
@@ -342,53 +324,63 @@ CASES: dict[str, Case] = {
         records=values(json.dumps({"u": "ann", "k": "x"})),
         users={"x": {"ann"}},
     ),
+    "an access log in JSON, its numbers as texts": Case(
+        source={"user": "remote_addr", "key": ["status"], "time": "msec", "time_unit": "s"},
+        records=values(
+            {"remote_addr": "10.0.0.1", "status": "200", "body_bytes_sent": "512", "msec": "807235200.123"},
+            {"remote_addr": "10.0.0.2", "status": "200", "body_bytes_sent": "1024", "msec": "807235201.000"},
+            {"remote_addr": "10.0.0.3", "status": "200", "body_bytes_sent": "-", "msec": "807235201.000"},
+        ),
+        users={"200": {"10.0.0.1", "10.0.0.2"}},
+        letters={"EXPRESSION_FAILED": 1},
+        adds={"expression": "body_bytes_sent::INTEGER"},
+        sums={"200": 1536},
+    ),
+    "a number as a text, without an expression": Case(
+        source={"user": "u", "key": ["k"]},
+        records=values(
+            {"u": "ann", "k": "x", "n": 2}, {"u": "bob", "k": "x", "n": "2"}, {"u": "cat", "k": "x", "n": True}
+        ),
+        users={"x": {"ann"}},
+        letters={"VALUE_NOT_A_NUMBER": 2},
+        adds="n",
+        sums={"x": 2},
+    ),
+    "a phone whose clock is ahead": Case(
+        source={"user": "u", "key": ["k"], "time": "at"},
+        records=values(
+            {"u": "ann", "k": "x", "at": WINDOW + 5},
+            {"u": "bob", "k": "x", "at": WINDOW + 4 * 60_000},
+            {"u": "cat", "k": "x", "at": WINDOW + 6 * 60_000},
+        ),
+        users={"x": {"ann", "bob"}},
+        letters={"IN_FUTURE": 1},
+    ),
+    "seconds as Python's time.time() writes them, of the stamp's own ms": Case(
+        source={"user": "u", "key": ["k"], "time": "at", "time_unit": "s"},
+        sections={"clock": {"kind": "broker", "max_future": 0}},
+        records=values({"u": "ann", "k": "x", "at": 807235200.0004}, {"u": "bob", "k": "x", "at": 807235200.0017}),
+        users={"x": {"ann", "bob"}},
+    ),
+    "days on the clocks of a country, one of them of 25 hours": Case(
+        # Windows are UTC's days of what the clocks showed.
+        source={"user": "u", "key": ["k"], "time": {"expression": "epoch_ms(left(seen, 19)::TIMESTAMP)"}},
+        sections={"clock": {"kind": "broker", "max_future": 3 * HOUR}},
+        records=values(*({"u": "ann", "k": key, "seen": time} for key, time in LISBON.items())),
+        stamped=lambda offset: int(datetime.fromisoformat(list(LISBON.values())[offset]).timestamp() * 1000),
+        users={key: {"ann"} for key in LISBON},
+        windows={key: {day * 24 * HOUR} for key, day in zip(LISBON, (53, 54, 54, 55), strict=True)},
+    ),
+    "an archive out of order by a little": Case(
+        source={"user": "u", "key": ["k"]},
+        sections={"clock": {"kind": "replay", "until": WINDOW + 24 * HOUR}},
+        records=values(*({"u": user, "k": "x"} for user in ("ann", "bob", "cat"))),
+        stamped=lambda offset: WINDOW + 6 * HOUR - offset,  # over a trigger's boundary
+        users={"x": {"ann", "bob", "cat"}},
+    ),
 }
-
-
-def plain(scalar: Any) -> Any:
-    return tuple(scalar) if isinstance(scalar, list) else scalar
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_topic_is_read_as_it_is(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    column = {"expression": case.adds["expression"]} if isinstance(case.adds, dict) else {"field": case.adds}
-    added = [{"name": "sum", "kind": "sum", "bound": 10_000, "grid": 1, **column}] if case.adds is not None else []
-    services = services_of(
-        settings(
-            input={"topic": "raw", **case.source},
-            start={"from": "earliest", "first_window": WINDOW},
-            clock={"kind": "broker"},
-            columns=[{"name": "n", "kind": "count"}, *added],
-        ),
-        sources=1,
-    )
-    records = [
-        SimpleNamespace(
-            topic="raw", partition=0, offset=offset, timestamp=WINDOW + offset, timestamp_type=1, key=key, headers=headers,
-            value=value if value is None or isinstance(value, bytes) else json.dumps(value).encode(),
-        )
-        for offset, (value, key, headers) in enumerate(case.records)
-    ]  # fmt: skip
-    runner = Runner(RouteStage, services, tmp_path, 0)
-    runner.feed(records, len(records))
-    runner.commit(now=WINDOW)
-    users: defaultdict[str, set[Any]] = defaultdict(set)
-    sums: Counter[str] = Counter()
-    for _, _, _, packed, _ in runner.to("by-user"):
-        if packed is None or kind_of(packed) is Kind.TICK:
-            continue
-        block = by_user.decode(packed)
-        for user, key, row in zip(block.user.tolist(), block.key.tolist(), block.values.tolist(), strict=True):
-            text = block.keys[key].decode()
-            called = json.loads(text)
-            called = called if isinstance(called, str) else text
-            users[called].add(plain(json.loads(block.users[user])))
-            sums[called] += row[0] if row else 0
-    outputs = [output for commit in runner.commits for output in commit.outputs]
-    letters = Counter(decode_headers(headers).reason.name for output in outputs for headers in output.headers or ())
-    left_out = runner.stage.counters["filtered"]
-    runner.close()
-    assert (users, letters, left_out) == (case.users, case.letters, case.left_out)
-    if case.adds is not None:
-        assert sums == case.sums
+    check(CASES[name], tmp_path)

@@ -38,7 +38,7 @@ SUM = [{"name": "n", "kind": "count"}, {"name": "b", "kind": "sum", "field": "by
         ({"user": ["tenant", "user_id"]}, {**GOOD, "tenant": None}, "MISSING_USER", 'input.user = "tenant"'),
         ({"user": {"expression": "lower(user_id)"}}, {"page": "x"}, "MISSING_USER", "input.user = { lower(user_id) }"),
         ({"user": "$key"}, GOOD, "MISSING_USER", 'input.user = "$key"'),
-        ({"sums": SUM}, {**GOOD, "bytes": "3"}, "WRONG_TYPE", 'columns.field = "bytes"'),
+        ({"sums": SUM}, {**GOOD, "bytes": "3"}, "VALUE_NOT_A_NUMBER", 'columns.field = "bytes"'),
         ({"sums": SUM}, {**GOOD, "bytes": None}, "MISSING_VALUE", 'columns.field = "bytes"'),
         ({"time": "at"}, {**GOOD, "at": "soon"}, "TIME_NOT_A_NUMBER", 'input.time = "at"'),
         ({"time": "at"}, {**GOOD, "at": STAMP + 86_400_000}, "IN_FUTURE", "clock.max_future"),

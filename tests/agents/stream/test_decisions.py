@@ -52,7 +52,7 @@ GOOD = {"meter": "m", "watts": 3.5}
         ({"watts": 1}, "MISSING_KEY", 'stream.stream = "meter"'),
         ({"meter": ["m"], "watts": 1}, "NOT_A_SCALAR", 'stream.stream = "meter"'),
         ({"meter": "m"}, "MISSING_VALUE", 'stream.value = "watts"'),
-        ({"meter": "m", "watts": "3"}, "WRONG_TYPE", 'stream.value = "watts"'),
+        ({"meter": "m", "watts": "3"}, "VALUE_NOT_A_NUMBER", 'stream.value = "watts"'),
         (b'{"meter": "m", "watts": 1e999}', "NOT_FINITE", 'stream.value = "watts"'),
     ],
 )

@@ -62,5 +62,5 @@ def test_a_date_is_a_key_as_expressions_write_it() -> None:
     decoder = RawDecoder(RawSchema(user=("u",), key=("k",)))
     objects = [{"u": 1, "k": date(2026, 1, 31)}, {"u": 1, "k": "2026-01-31"}, {"u": 1, "k": datetime(2026, 1, 31)}]
     columns = decoder.decode([chunk_of_objects(objects, decoder.paths)])
-    assert (columns.reason.tolist(), columns.key.tolist()) == ([0, 0, Reason.WRONG_TYPE], [0, 0, -1])
+    assert (columns.reason.tolist(), columns.key.tolist()) == ([0, 0, Reason.TIME_NOT_A_KEY], [0, 0, -1])
     assert columns.keys == [b'"2026-01-31"']

@@ -138,8 +138,8 @@ class TestReasons:
             ({"who": {"id": []}}, Reason.NOT_A_SCALAR),
             ({"v": ...}, Reason.MISSING_VALUE),
             ({"w": None}, Reason.MISSING_VALUE),
-            ({"v": "1"}, Reason.WRONG_TYPE),
-            ({"v": True}, Reason.WRONG_TYPE),
+            ({"v": "1"}, Reason.VALUE_NOT_A_NUMBER),
+            ({"v": True}, Reason.VALUE_NOT_A_NUMBER),
             ({"v": {}}, Reason.NOT_A_SCALAR),
             ({"v": 2**64}, Reason.INTEGER_TOO_LARGE),
             ({"v": -(10**400)}, Reason.INTEGER_TOO_LARGE),
@@ -451,7 +451,7 @@ def expected(record):
     if value is None:
         return Reason.MISSING_VALUE
     if isinstance(value, (bool, str, list)):
-        return Reason.NOT_A_SCALAR if isinstance(value, list) else Reason.WRONG_TYPE
+        return Reason.NOT_A_SCALAR if isinstance(value, list) else Reason.VALUE_NOT_A_NUMBER
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return Reason.INTEGER_TOO_LARGE
     if time is None:
@@ -567,7 +567,7 @@ class TestObjects:
     def test_hold_what_json_cannot(self):
         records = [{"u": math.nan, "k": 1}, {"u": datetime(2023, 1, 1), "k": 1}, {"u": 1, "k": math.inf}]
         assert [r[0] for r in rows(from_objects(SIMPLE, records))] == [
-            Reason.NOT_FINITE, Reason.WRONG_TYPE, Reason.NOT_FINITE,
+            Reason.NOT_FINITE, Reason.TIME_NOT_A_KEY, Reason.NOT_FINITE,
         ]  # fmt: skip
 
     def test_logical_timestamps_are_times_in_any_unit(self):
