@@ -27,8 +27,8 @@ def as_it_comes(offset: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """source: of `[input]`. sections: others of the file. stamped: stamps in ms, by offset. users: by key, as canonical JSON; sums: by
-    key, of the field ``adds``. windows: by key, in ms after the first; compared where they are given."""
+    """source: of `[input]`. sections: others of the file. stamped: stamps in ms, by offset. users: by key, as canonical JSON; sums:
+    by key, of the field ``adds``. windows: by key, in ms after the first; compared where they are given."""
 
     source: dict[str, Any]
     records: list[Record]

@@ -62,6 +62,11 @@ def test_the_listing_of_the_paper() -> None:
     }
 
 
+def test_a_total_over_all_records_has_the_key_that_the_refusal_suggests() -> None:
+    text = GOOD.replace(") url,", ") 'all' AS everything,").replace("GROUP BY url", "GROUP BY everything")
+    assert read(text).settings["input.key"] == [{"name": "everything", "expression": "'all'"}]
+
+
 @pytest.mark.parametrize(
     ("text", "table"),
     [
@@ -270,7 +275,12 @@ WRONG = [
     ("url, COUNT", "lower(url) AS url, COUNT", "lower(url) AS url", "GROUP BY could mean both"),
     ("url, COUNT", "url, host, COUNT", "host", "selected and not grouped by"),
     ("GROUP BY url", "GROUP BY url, host", "host", "grouped by and not selected"),
-    ("GROUP BY url, ", "GROUP BY ", "TUMBLE(ts, INTERVAL '1' DAY)", "there is no key"),
+    (
+        "GROUP BY url, ",
+        "GROUP BY ",
+        "TUMBLE(ts, INTERVAL '1' DAY)",
+        "For one total over all records select 'all' AS everything, and group by everything",
+    ),
     ("TUMBLE(ts, INTERVAL '1' DAY)", "HOP(ts)", "HOP(ts)", "windows do not overlap"),
     (", TUMBLE(ts, INTERVAL '1' DAY)", "", "url", "the window is missing"),
     ("INTERVAL '1' DAY", "INTERVAL '1' MONTH", "MONTH", "months and years differ in length"),
