@@ -67,7 +67,7 @@ def try_topics(
                 f'pipeline.kind = "{pipeline.settings.kind}": its records cannot be tried', "give another configuration"
             )
         ledger = _ledger(pipeline, clients)
-        names = _topics(pipeline.settings, clients, ledger) if topics is None else topics
+        names = _topics(pipeline, clients, ledger) if topics is None else topics
         begun = None if ledger is None else begun_of(ledger, pipeline.stages[0].name)
         trials = [_tried(pipeline, decisions, begun, topic, -(-records // len(names)), clients) for topic in names]
         for tried in trials:
@@ -87,11 +87,11 @@ def _ledger(pipeline: Pipeline[Any], clients: Clients) -> list[LedgerRecord] | N
         return None
 
 
-def _topics(settings: Settings, clients: Clients, ledger: Sequence[LedgerRecord] | None) -> Sequence[str]:
-    """The raw topics. Who may not read the ledger, or has none yet, tries those that a pipeline would begin with."""
-    if not settings.reads_raw or not settings.several_topics:
-        return settings.input.listed
-    return topics_of(settings, clients, ledger or ())
+def _topics(pipeline: Pipeline[Any], clients: Clients, ledger: Sequence[LedgerRecord] | None) -> Sequence[str]:
+    """What the first stage reads. Who may not read the ledger, or has none yet, tries what a pipeline would begin with."""
+    settings: Settings = pipeline.settings
+    several = settings.reads_raw and settings.several_topics
+    return pipeline.stages[0].inputs(topics_of(settings, clients, ledger or ()) if several else settings.input.listed)
 
 
 def _tried(

@@ -128,6 +128,7 @@ class PartitionTask(threading.Thread):
             facts = stage.report()
         else:
             facts = {"counters": dict(self._last_counters if stage is None else stage.counters)}
+        # The offset after the interval: what comes behind it finds this interval closed (begun.py).
         return {"position": self.committing.position, "next": self._reading.next, **facts}
 
     # ---- the thread --------------------------------------------------------------------------------------------------
