@@ -113,7 +113,8 @@ def test_a_statement_in_sql(kafka: Broker, tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     [found] = json.loads(shown.stdout)["topics"]
     assert outcomes(found) == [
-        ("kept", None, 1), ("left out", "FILTERED", 1), ("dead letter", "VALUE_NOT_A_NUMBER", 1), ("dead letter", "MISSING_USER", 1),
+        ("kept", None, 1), ("left out", "FILTERED", 1),
+        ("dead letter", "VALUE_NOT_A_NUMBER", 1), ("dead letter", "MISSING_USER", 1),
     ]  # fmt: skip
     assert [one["setting"] for one in found["outcomes"]] == [
         None, "input.where", 'columns.field = "bytes"', 'input.user = "$key"',
