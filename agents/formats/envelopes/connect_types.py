@@ -21,6 +21,7 @@ _LOCAL: Final = datetime(1970, 1, 1)
 _FULL_DAY: Final = timedelta(days=1)
 _WIDEST_SCALE: Final = 1_000
 """The most digits behind the point, or zeros before it. Databases allow fewer."""
+_LONGEST_SCALE: Final = len(str(-_WIDEST_SCALE))
 
 
 def converted(value: Any, schema: Any) -> Any:
@@ -88,7 +89,14 @@ def _bytes(value: Any, schema: Mapping[str, Any]) -> bytes:
 
 
 def _decimal(value: Any, schema: Mapping[str, Any]) -> Decimal:
-    return decimal(from_base64(value), int(schema["parameters"]["scale"]))
+    return decimal(from_base64(value), _scale(schema["parameters"]["scale"]))
+
+
+def _scale(text: str) -> int:
+    """As Connect writes it. What else `int` takes (digits of other scripts, spaces) would follow the version of Python."""
+    if len(text) > _LONGEST_SCALE or not (text.isascii() and text.removeprefix("-").isdigit()):
+        raise ValueError("no scale")
+    return int(text)
 
 
 def _variable_decimal(value: Any, schema: Mapping[str, Any]) -> Decimal:

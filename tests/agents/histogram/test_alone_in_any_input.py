@@ -30,6 +30,8 @@ DAY = 86_400_000
 def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry, and a module that protoc could have generated."""
     monkeypatch.setattr("confluent_kafka.schema_registry.SchemaRegistryClient", Registry)
+    # On a slow machine records of a large fetch would wait for the next look.
+    monkeypatch.setattr("susurrus.agents.formats.schemas._ASKING_SECONDS", 3_600.0)
     module = ModuleType("susurrus_odd_pb2")
     module.Event = PROTOBUF  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "susurrus_odd_pb2", module)

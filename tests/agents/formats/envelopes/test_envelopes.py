@@ -294,6 +294,17 @@ def odd_events(seed: int, number: int) -> list[bytes | None]:
     return found
 
 
+@pytest.mark.parametrize(
+    "scale", ["\u0662", " 2", "2 ", "1_0", "+2", "", "-", "9" * 5_000, "00000002", 2, True, None, [], "-1001"]
+)
+def test_a_scale_is_written_as_connect_writes_it(scale: Any) -> None:
+    """What Python reads as an integer beyond that follows its version, or takes the square of the time. The text stays then."""
+    schema = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": scale}}
+    assert converted("AQ==", schema) == "AQ=="
+    for good, found in (("2", Decimal("0.01")), ("-2", Decimal(100)), ("0", Decimal(1))):
+        assert converted("AQ==", {**schema, "parameters": {"scale": good}}) == found
+
+
 PATHS = ["u", "amount", "$envelope.op", "$envelope.source.table", "$envelope.type", "$envelope.schema"]
 
 
