@@ -184,16 +184,26 @@ class Worker:
 
 
 class Pipeline:
-    """One pipeline; ``overrides`` are laid over DEFAULTS."""
+    """One pipeline; ``overrides`` are laid over DEFAULTS. elsewhere: the broker of the raw topics, if it is another one."""
 
-    def __init__(self, broker: Broker, directory: Path, raw: str, overrides: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        directory: Path,
+        raw: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        elsewhere: Broker | None = None,
+    ) -> None:
         self.broker = broker
         self.directory = directory / broker.new_prefix()
         self.directory.mkdir()
         own = {
             "pipeline": {"prefix": broker.new_prefix()},
             "kafka": {"bootstrap_servers": broker.bootstrap_servers},
-            "input": {"topic": raw},
+            "input": {"topic": raw}
+            if elsewhere is None
+            else {"topic": raw, "kafka": {"bootstrap_servers": elsewhere.bootstrap_servers}},
             "start": {"epoch": EPOCH},
             "worker": {"data_directory": str(self.directory / "state")},
         }
@@ -201,7 +211,7 @@ class Pipeline:
         self.config = self.directory / "pipeline.toml"
         self.write_config()
         self.workers: list[Worker] = []
-        create_topics(self.settings, broker.admin())
+        create_topics(self.settings, broker.admin(), raw_admin=None if elsewhere is None else elsewhere.admin())
 
     @property
     def settings(self) -> Settings:

@@ -21,18 +21,25 @@ TOPS: dict[str, Any] = {
 
 
 def stream_pipeline(
-    kafka: Broker, directory: Path, raw: str, stream: dict[str, Any], overrides: Mapping[str, Any] | None = None
+    kafka: Broker,
+    directory: Path,
+    raw: str,
+    stream: dict[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    elsewhere: Broker | None = None,
 ) -> Pipeline:
-    """A pipeline of kind stream: none of the histogram's sections. ``overrides`` are for the sections that it has."""
+    """A pipeline of kind stream: none of the histogram's sections. ``overrides`` are for its sections. elsewhere: as for
+    `Pipeline`."""
 
     class Streams(Pipeline):
         def write_config(self) -> None:
             for section in ("bounds", "privacy", "clock"):
                 self.data.pop(section, None)
-            self.data["input"] = {"topic": raw, **(overrides or {}).get("input", {})}
+            there = {} if elsewhere is None else {"kafka": self.data["input"]["kafka"]}
+            self.data["input"] = {"topic": raw, **there, **(overrides or {}).get("input", {})}
             self.data["start"] = {"from": "earliest", "epoch": EPOCH, "first_window": "1995-08-01T00:00:00Z"}
             self.data["stream"] = stream
             super().write_config()
 
     own = {"pipeline": {"kind": "stream", "name": "meters"}}
-    return Streams(kafka, directory, raw, merged(own, overrides or {}))
+    return Streams(kafka, directory, raw, merged(own, overrides or {}), elsewhere=elsewhere)

@@ -34,6 +34,8 @@ def topic_name(prefix: str, pipeline: str, topic: str) -> str:
     return f"{prefix}.{pipeline}.{topic}"
 
 
+SOURCES = TopicSpec("sources", "raw", "delete", "forever", "internal")
+"""One more topic of a pipeline whose raw topics are on another cluster. Its partitions stand for the sources, and are empty."""
 LEDGER = TopicSpec("ledger", "one", "compact", "forever", "internal")
 DEAD_LETTER = TopicSpec("dead-letter", "raw", "delete", "default", "raw")
 

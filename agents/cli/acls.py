@@ -9,9 +9,10 @@ from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.given import settings_of
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.access import Right, Role, grant, missing_rights, rights_of
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import Cluster, reach
 from susurrus.mechanisms.errors import ConfigurationError
 
 _Users = list[str] | None
@@ -39,12 +40,11 @@ def acls(
 ) -> None:
     """Print the kafka-acls.sh commands that give every user just what it needs; --apply grants it instead.
 
-    Without a user, the one of kafka.properties runs workers. Users are names, or principals such as `User:CN=worker`.
+    Without a user, the one of kafka.properties runs workers, and with raw topics on another cluster the one of
+    input.kafka.properties reads them. Users are names, or principals such as `User:CN=worker`.
     """
     settings = settings_of(config, sql)
     users = {"worker": worker, "operator": operator, "writer": writer, "reader": reader, "dashboard": dashboard}
-    if not any(users.values()):
-        users["worker"] = [_own_user(settings)]
     if reader_group is not None and not reader:
         raise ConfigurationError(f"--reader-group {reader_group}: needs a reader; give --reader too")
     wanted = [
@@ -52,30 +52,38 @@ def acls(
         for role in get_args(Role)
         for user in users[role] or ()
     ]
+    if not any(users.values()):
+        wanted = _of_own_users(settings)
     if apply:
         _apply(settings, wanted)
         return
     for role, principal, rights in wanted:
         out().print(Text(f"# {role} {principal}"), soft_wrap=True)
         for right in rights:
-            out().print(Text(right.command(settings.kafka.bootstrap_servers, shlex.quote(principal))), soft_wrap=True)
+            out().print(Text(right.command(settings, shlex.quote(principal))), soft_wrap=True)
 
 
 def _apply(settings: Settings, wanted: list[tuple[Role, str, tuple[Right, ...]]]) -> None:
     if settings.kafka.embedded:
         raise ConfigurationError("kafka.embedded=true: the embedded broker has no rights; give a real one")
-    admin = reach(settings)
+    clusters = {False: settings.kafka, **({} if settings.input.kafka is None else {True: settings.input.kafka})}
+    admins = {elsewhere: reach(Cluster(kafka)) for elsewhere, kafka in clusters.items()}
     for role, principal, rights in wanted:
-        try:
-            missing = {(right.resource, right.name): right for right in missing_rights(admin, principal, rights)}
-            grant(admin, principal, missing.values())
-        except KafkaException as error:
-            if (advice := _REFUSED.get(error.args[0].code())) is None:
-                raise
-            user = settings.kafka.properties.get("sasl.username", "the user of kafka.properties")
-            raise ConfigurationError(f"kafka.properties: {user} {advice}") from None
+        missing: set[tuple[str, str, bool]] = set()
+        for elsewhere, admin in admins.items():
+            there = [right for right in rights if right.elsewhere == elsewhere]
+            try:
+                lacking = missing_rights(admin, principal, there) if there else []
+                grant(admin, principal, lacking)
+            except KafkaException as error:
+                if (advice := _REFUSED.get(error.args[0].code())) is None:
+                    raise
+                section = f"{clusters[elsewhere].section}.properties"
+                user = clusters[elsewhere].properties.get("sasl.username", f"the user of {section}")
+                raise ConfigurationError(f"{section}: {user} {advice}") from None
+            missing |= {(right.resource, right.name, elsewhere) for right in lacking}
         for right in rights:
-            granted = (right.resource, right.name) in missing
+            granted = (right.resource, right.name, right.elsewhere) in missing
             what = f"{right.resource} {right.name}{'*' if right.prefixed else ''}"
             out().print(Text(f"{'granted' if granted else 'exists ':<8} {role} {principal}: {what}"), soft_wrap=True)
     err().print("Brokers take a second or two to know of new rights.")
@@ -85,11 +93,22 @@ def _principal(user: str) -> str:
     return user if ":" in user else f"User:{user}"
 
 
-def _own_user(settings: Settings) -> str:
-    user = settings.kafka.properties.get("sasl.username")
+def _of_own_users(settings: Settings) -> list[tuple[Role, str, tuple[Right, ...]]]:
+    """The rights of a worker for the users that the file names; there may be another one on the cluster of the raw topics."""
+    rights = rights_of(settings, "worker")
+    own = tuple(right for right in rights if not right.elsewhere)
+    found: list[tuple[Role, str, tuple[Right, ...]]] = [("worker", _principal(_own_user(settings.kafka)), own)]
+    if settings.input.kafka is not None:
+        there = tuple(right for right in rights if right.elsewhere)
+        found.append(("worker", _principal(_own_user(settings.input.kafka)), there))
+    return found
+
+
+def _own_user(kafka: ClusterSettings) -> str:
+    user = kafka.properties.get("sasl.username")
     if user is None:
         raise ConfigurationError(
-            '--worker: is missing, and kafka.properties has no "sasl.username"; give the principal that the brokers see, '
-            "for instance --worker User:CN=worker"
+            f'--worker: is missing, and {kafka.section}.properties has no "sasl.username"; give the principal that the brokers '
+            "see, for instance --worker User:CN=worker"
         )
     return str(user)

@@ -75,7 +75,11 @@ def _clients(settings: Settings, missing: Sequence[Finding]) -> Iterator[Finding
         yield Finding("kafka.properties", "unknown", text, action)
     if not refused:
         try:
-            kafka_properties.load_files(settings.kafka)
+            for kafka in {
+                settings.kafka.section: settings.kafka,
+                settings.raw_kafka.section: settings.raw_kafka,
+            }.values():
+                kafka_properties.load_files(kafka)
         except ConfigurationError as error:
             yield Finding("kafka.properties", "unknown", error.text, error.action)
     if not missing:
@@ -108,6 +112,7 @@ def summary(pipeline: Pipeline[Any]) -> Table:
         ("pipeline", f"{settings.pipeline.name} ({settings.kind})"),
         ("brokers", settings.kafka.bootstrap_servers),
         ("raw topic", _read(settings)),
+        *([] if settings.input.kafka is None else [("raw brokers", settings.input.kafka.bootstrap_servers)]),
         *pipeline.summary(),
         ("output", f"{settings.topic(pipeline.output.name)} ({settings.output.format})"),
         ("digest", settings.config_digest().hex()[:16]),

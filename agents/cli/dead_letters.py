@@ -12,8 +12,9 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.letters import COMMAND, letters_json, picture
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import Clients, clients_of
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.operations.dead_letters import Letter, RawRecord, Scan, raw_records, scan
 from susurrus.agents.types.durations import parse_duration, parse_instant
 from susurrus.agents.types.one_of import use_one_of
@@ -60,7 +61,7 @@ def dead_letters(
     now = int(time.time() * 1000)
     after = None if since is None else _since(since, now)
 
-    reach(settings)
+    reach_both(settings)
     if values:
         _consent(settings, yes)
     clients = clients_of(settings, quiet=True)

@@ -8,7 +8,7 @@ import typer
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.operations.epoch_plan import EpochPlan
 from susurrus.agents.operations.new_epoch import NewEpoch
 from susurrus.agents.pipelines import pipeline_of
@@ -46,7 +46,7 @@ def new_epoch(
     first = _word_or_instant("--first-window", first_window, "next", "current")
     begin = None if origin is None else _word_or_instant("--from", origin, "earliest", "latest")
     settings = settings_of(config, sql)
-    reach(settings)
+    reach_both(settings)
     pipeline = pipeline_of(settings)
     services = pipeline.services()
     console = out()

@@ -10,10 +10,10 @@ import typer
 from susurrus.agents.cli.account import picture
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.operations.account import account_of, without_windows
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.operations.charge_log import read_charges
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.pipeline import Pipeline
@@ -58,7 +58,7 @@ def _charges(pipeline: Pipeline[Any]) -> tuple[list[Charge], tuple[str, ...]]:
     Raises ConfigurationError where there is no log of charges, or it cannot be read.
     """
     settings = pipeline.settings
-    reach(settings)
+    reach_both(settings)
     with contextlib.closing(clients_of(settings, quiet=True)) as clients:
         topics = raw_topics(settings, clients)
         charges = read_charges(settings, clients, topics)

@@ -12,7 +12,7 @@ from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.plan_tables import errors_table, rendered
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.pipelines import pipeline_of, tables_of
 from susurrus.agents.planning import plot as drawing
 from susurrus.agents.planning.as_json import as_json as document_of
@@ -186,7 +186,7 @@ def _sample_of(
     else:
         assert records is not None
 
-        reach(settings)
+        reach_both(settings)
         found = read_topic(settings, records, wide=True, progress=reading)
         title = f"the newest {len(found):,} records of topic {settings.input.called}"
     return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)

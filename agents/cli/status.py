@@ -22,8 +22,8 @@ from susurrus.agents.cli.outcomes import outcomes_table, released_line
 from susurrus.agents.cli.status_json import status_json
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, error_of
-from susurrus.agents.kafka.clients import clients_of
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.kafka.clients_of import clients_of
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.operations.dead_letters import newest_reasons
 from susurrus.agents.operations.explanation import EXACT, dead_letters_of, explain, facts_of
 from susurrus.agents.operations.probe import Ready, look
@@ -85,7 +85,7 @@ def _found(pipeline: Pipeline[Any]) -> tuple[PipelineStatus, list[Finding]]:
 
     Raises ConfigurationError where that hides the status as well.
     """
-    reach(pipeline.settings)
+    reach_both(pipeline.settings)
     try:
         found = collect(pipeline)
     except (ConfigurationError, KafkaException):

@@ -9,12 +9,12 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS
 from susurrus.agents.formats.outputs.json import JsonRows
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.agents.kafka.topics import create_topics, few_brokers
 from susurrus.agents.operations.add_input import add_input as ask_for_topic
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
@@ -24,9 +24,9 @@ def create(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Create missing topics, and add partitions where the raw topic has grown; nothing else is changed."""
     settings = settings_of(config, sql)
     with err().status("asking Kafka"):  # shows in a terminal only
-        admin = reach(settings)
+        admin, raw_admin = reach_both(settings)
         with contextlib.closing(clients_of(settings, quiet=True)) as clients:
-            lines = create_topics(settings, admin, raw_topics(settings, clients))
+            lines = create_topics(settings, admin, raw_topics(settings, clients), raw_admin)
     for line in lines:
         out().print(line, soft_wrap=True, markup=False)
 
@@ -35,9 +35,9 @@ def check(config: ConfigOption = None, sql: SqlOption = None) -> None:
     """Check partitions, retention, cleanup, replication and limits of every topic; exit code 1 if anything is wrong."""
     settings = settings_of(config, sql)
     with err().status("asking Kafka"):
-        admin = reach(settings)
+        admin, raw_admin = reach_both(settings)
         with contextlib.closing(clients_of(settings, quiet=True)) as clients:
-            checks = pipeline_of(settings).check_topics(admin, raw_topics(settings, clients))
+            checks = pipeline_of(settings).check_topics(admin, raw_topics(settings, clients), raw_admin)
         brokers = len(admin.list_topics(timeout=REQUEST_SECONDS).brokers)
     if (few := few_brokers(settings, brokers)) is not None:
         out().print(f"warning: {few}", soft_wrap=True, markup=False)
@@ -56,7 +56,7 @@ def add_input(
     """Add a raw topic to a pipeline that runs. It counts from a public instant on, with what is written from then on."""
     settings = settings_of(config, sql)
     with err().status("asking Kafka"):
-        reach(settings)
+        reach_both(settings)
         with contextlib.closing(clients_of(settings, quiet=True)) as clients:
             lines = ask_for_topic(pipeline_of(settings), clients, topic)
     for line in lines:

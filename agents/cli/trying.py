@@ -8,7 +8,7 @@ import typer
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.trial_tables import picture, trial_json
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.operations.topic_trial import MOST_RECORDS, try_topics
 from susurrus.agents.pipelines import pipeline_of
 
@@ -30,7 +30,7 @@ def try_(
     It reads the raw topics inside the trust zone. It publishes, charges and writes nothing, and needs no worker.
     """
     pipeline = pipeline_of(settings_of(config, sql))
-    reach(pipeline.settings)
+    reach_both(pipeline.settings)
     with err().status("reading the newest records"):  # shows in a terminal only
         tried = try_topics(pipeline, records)
     if as_json:

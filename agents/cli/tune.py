@@ -18,8 +18,9 @@ from susurrus.agents.cli.given import settings_of
 from susurrus.agents.cli.recommendations import as_dict, cost_table, picture
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.kafka.clients import Clients, clients_of
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.planning.charging import ChargingAccount
 from susurrus.agents.planning.sample import Sample, read_file
 from susurrus.agents.planning.tune import questions_of
@@ -169,7 +170,7 @@ def _budget(
     window = build_strategy(settings.plan()).guarantee
     if dry_run and sample is not None:
         try:
-            reach(settings)
+            reach_both(settings)
         except ConfigurationError:
             return "unknown, since no broker can be reached"
     before = account.windows_left(window)
@@ -182,7 +183,7 @@ def _budget(
 def _reach(settings: HistogramSettings, sample: Path | None) -> None:
     """Raises SusurrusError where no broker answers. With a file, that is no reason to go on unpaid."""
     try:
-        reach(settings)
+        reach_both(settings)
     except ConfigurationError as error:
         if sample is None:
             raise

@@ -15,6 +15,7 @@ from susurrus.agents.config.fields import (
     scalar_of,
 )
 from susurrus.agents.config.raw_topics import RawTopics
+from susurrus.agents.config.sections import InputKafkaSettings
 from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
 from susurrus.agents.types.instants import TimeFormat, TimeZone
@@ -31,6 +32,9 @@ KAFKA: str = "kafka"
 class InputSettings(RawTopics):
     """The raw topics and the meaning of the fields of its records."""
 
+    kafka: InputKafkaSettings | None = None
+    """How to reach the cluster that has the raw topics, if it is not that of the pipeline's own topics. It is only read, without
+    transactions and without a consumer group; the positions are in the pipeline's own topics."""
     key_format: Annotated[str, OneOf(KEY_FORMATS)] = Field(
         default=TEXT.name,
         description=f"How Kafka's key is read, where a field or an expression names `$key`. {meanings(KEY_FORMATS)}",

@@ -6,6 +6,7 @@ that a worker makes, with all properties together.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer, libversion
@@ -14,29 +15,44 @@ from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_names import CHOICES, CONSUMERS, EVERY_CLIENT, KNOWN, SORTED
 from susurrus.agents.config.kafka_owned import JAVA, OWNED, PROGRAMS, WITHOUT_EFFECT
 from susurrus.agents.config.kafka_properties import INTEGERS, TRANSLATED, is_true, mechanism_of, protocol_of, whole
+from susurrus.agents.config.sections import ClusterSettings
+from susurrus.agents.finding import Finding
 from susurrus.agents.logs import SILENT
 from susurrus.agents.types.one_of import nearest
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", *kafka_tokens.MECHANISMS)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_NAMED: Final = re.compile(r"(?<![\w.])kafka\.(properties|bootstrap_servers)\b")
 _NOT_HERE: Final = "belongs to programs, not to a configuration; leave it out"
 
 
-def problems(properties: Mapping[str, Any], *, servers: str) -> list[str]:
-    """What is wrong with each property alone, one line each; never a value, which may be a password.
+def problems(kafka: ClusterSettings) -> list[str]:
+    """What is wrong with each property of a cluster alone, one line each; never a value, which may be a password.
 
     An empty text stands for a secret that is on other machines.
     """
-    return [f"{place(name)}{problem}" for name, problem in _refused(properties, servers)] or [
+    found = [f"{place(name)}{problem}" for name, problem in _refused(kafka.properties, kafka.bootstrap_servers)] or [
         f"{place(name)}: {problem}"
-        for name, value in properties.items()
+        for name, value in kafka.properties.items()
         if value != "" and (problem := librdkafka_refuses(name, value)) is not None
     ]
+    return [in_section(kafka, line) for line in found]
+
+
+def in_section(kafka: ClusterSettings, text: str) -> str:
+    """A message about a cluster's settings, with the section that they are in."""
+    return text if kafka.section == "kafka" else _NAMED.sub(rf"{kafka.section}.\1", text)
 
 
 def place(name: str) -> str:
     """A property as messages name it."""
     return f'kafka.properties."{name}"'
+
+
+def of_section(kafka: ClusterSettings, found: Finding) -> Finding:
+    """A finding about a cluster's settings, with the section that they are in."""
+    subject, text, action = (in_section(kafka, part) for part in (found.subject, found.text, found.action))
+    return replace(found, subject=subject, text=text, action=action)
 
 
 def _refused(properties: Mapping[str, Any], servers: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from susurrus.agents.config import kafka_certificates, kafka_tokens
 from susurrus.agents.config.kafka_tokens import OAUTHBEARER
-from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.mechanisms.errors import ConfigurationError
 
 INTEGERS: Final = {
@@ -41,7 +41,7 @@ _FILES: Final = (
 )  # fmt: skip
 
 
-def librdkafka(kafka: KafkaSettings) -> dict[str, Any]:
+def librdkafka(kafka: ClusterSettings) -> dict[str, Any]:
     """The configuration that every confluent-kafka client starts from. Asks for a token, where one is needed: see `with_token`."""
     return with_token({"bootstrap.servers": kafka.bootstrap_servers, **kafka.properties})
 
@@ -78,10 +78,15 @@ def token_source(properties: Mapping[str, Any]) -> kafka_tokens.TokenSource | No
     return kafka_tokens.source_of(mechanism, properties)
 
 
-def load_files(kafka: KafkaSettings) -> None:
+def load_files(kafka: ClusterSettings) -> None:
     """Load the TLS files once, where TLS is asked for. Raises ConfigurationError when they cannot be loaded."""
     if protocol_of(kafka.properties).endswith("SSL"):
-        ssl_context(kafka.properties)
+        try:
+            ssl_context(kafka.properties)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                error.text.replace("kafka.properties", f"{kafka.section}.properties"), error.action
+            ) from None
 
 
 def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:

@@ -15,7 +15,7 @@ from susurrus.agents.finding import Finding
 from susurrus.mechanisms.errors import ConfigurationError
 
 ENVIRONMENT_PREFIX: Final = "SUSURRUS__"
-_WITH_SECRETS: Final = (("kafka",), ("input", "registry"), ("output", "registry"))
+_WITH_SECRETS: Final = (("kafka",), ("input", "kafka"), ("input", "registry"), ("output", "registry"))
 """Sections with properties of a client, whose values may be secrets kept elsewhere."""
 
 

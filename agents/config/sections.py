@@ -5,7 +5,7 @@ The text under a field is its documentation: ``susurrus config schema`` prints i
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -30,16 +30,45 @@ class PipelineSettings(Section):
     """Common prefix of all topics, so that one prefix ACL covers them."""
 
 
-class KafkaSettings(Section):
-    """How to reach the cluster."""
+class ClusterSettings(Section):
+    """How to reach a cluster."""
+
+    section: ClassVar[str]
+    """What the section is called, for messages."""
 
     bootstrap_servers: Annotated[str, Field(min_length=1)] = "localhost:9092"
     """Comma-separated `host:port` list of brokers."""
-    embedded: bool = False
-    """The broker is librdkafka's own, inside the process: for demonstrations and tests only. It does not keep data."""
     properties: dict[str, str | int | float | bool] = Field(default_factory=dict, repr=False)
     """Raw librdkafka properties for producers, consumers and admin, translated for Faust's consumer too (SASL, TLS,
     timeouts). A value may be `{ file = "/path" }` or `{ env = "NAME" }`."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the broker is the embedded one, inside this process."""
+        return False
+
+
+class KafkaSettings(ClusterSettings):
+    """How to reach the cluster."""
+
+    section: ClassVar[str] = "kafka"
+
+    embedded: bool = False
+    """The broker is librdkafka's own, inside the process: for demonstrations and tests only. It does not keep data."""
+
+    @property
+    def in_process(self) -> bool:
+        """As the file says."""
+        return self.embedded
+
+
+class InputKafkaSettings(ClusterSettings):
+    """How to reach the cluster of the raw topics, where it is another one. It is only read."""
+
+    section: ClassVar[str] = "input.kafka"
+
+    bootstrap_servers: Annotated[str, Field(min_length=1)]
+    """Comma-separated `host:port` list of its brokers."""
 
 
 class StartSettings(Section):

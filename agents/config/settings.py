@@ -21,6 +21,7 @@ from susurrus.agents.config.output import OutputSettings
 from susurrus.agents.config.sections import (
     BudgetSettings,
     ClockSettings,
+    ClusterSettings,
     KafkaSettings,
     PipelineSettings,
     StartSettings,
@@ -33,8 +34,9 @@ from susurrus.agents.formats import FORMATS
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import charges
 from susurrus.topics.records.zones import Zone
-from susurrus.topics.spec import DEAD_LETTER, LEDGER, TopicSpec, topic_name
+from susurrus.topics.spec import DEAD_LETTER, LEDGER, SOURCES, TopicSpec, topic_name
 from susurrus.topics.wire.row_schema import RowSchema, identifier
 
 DIGEST_VERSION: Final = 1
@@ -66,10 +68,10 @@ class Settings(Section):
     properties, grace periods (they move public cuts, which are then in the log), publication_pad, secret_file (the secret
     itself must stay), budget, replication, retention, output (the same numbers in other bytes), worker.
     """
-    not_published: ClassVar[tuple[str, ...]] = ("input.registry", "input.topics")
+    not_published: ClassVar[tuple[str, ...]] = ("input.registry", "input.topics", "input.kafka")
     """Fields inside ``published`` that do not change published data. A schema id means the same schema in every registry. Of
     several topics the first stands for all as ``input.topic``, since others may be added: the ledger says which there are, and
-    compares."""
+    compares. So it does for the topics' ids, which no other cluster has."""
     published_if_set: ClassVar[tuple[str, ...]] = (
         *("input.where", "input.empty_user", "input.each", "input.key_format"),
         *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
@@ -164,10 +166,24 @@ class Settings(Section):
         """The full name of one of the pipeline's own topics: ``<prefix>.<pipeline>.<name>``."""
         return topic_name(self.pipeline.prefix, self.pipeline.name, name)
 
+    def is_own(self, topic: str) -> bool:
+        """Whether a topic, by its full name, is one of the pipeline's, or the shared one with the charges."""
+        return topic.startswith(self.topic("")) or topic == charges.topic_name(self.pipeline.prefix)
+
+    @property
+    def raw_kafka(self) -> ClusterSettings:
+        """How to reach the cluster that has the raw topics."""
+        return self.kafka if self.input.kafka is None else self.input.kafka
+
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The pipeline's own topics; here those that every kind has."""
-        return LEDGER, DEAD_LETTER
+        return LEDGER, DEAD_LETTER, *self.standing_topics
+
+    @property
+    def standing_topics(self) -> tuple[TopicSpec, ...]:
+        """The topic that stands for raw topics on another cluster; none where they are on the same."""
+        return () if self.input.kafka is None else (SOURCES,)
 
     @property
     def namespace(self) -> str:
@@ -206,7 +222,8 @@ class Settings(Section):
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
-            *kafka_checks.problems(self.kafka.properties, servers=self.kafka.bootstrap_servers),
+            *kafka_checks.problems(self.kafka),
+            *([] if self.input.kafka is None else [*kafka_checks.problems(self.input.kafka), *self._of_two_clusters()]),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
             *self.output.problems(),
@@ -215,6 +232,15 @@ class Settings(Section):
             *([] if self.computes else checks.nothing_computed(self.input, self.kind)),
             *([] if self.several_topics else checks.one_topic(self.input, self.kind)),
         ]
+
+    def _of_two_clusters(self) -> Iterator[str]:
+        """What keeps the raw topics from being on another cluster."""
+        if not self.reads_raw:
+            yield f'input.kafka: pipeline.kind = "{self.kind}" reads a topic of its own; leave it out'
+        elif self.kafka.embedded:
+            yield "input.kafka: does not go with kafka.embedded = true; leave one of the two out"
+        for topic in filter(self.is_own, self.input.listed):
+            yield f'input: topic="{topic}" is the name of one of the pipeline\'s own topics; name a topic of raw events'
 
     @classmethod
     def is_published(cls, path: str) -> bool:

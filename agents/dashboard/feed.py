@@ -16,7 +16,8 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard.budget import BudgetFeed
 from susurrus.agents.display.board import Board, Query
 from susurrus.agents.finding import Finding
-from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.operations.brokers import admin_of, reach_brokers
 from susurrus.mechanisms.errors import SusurrusError
 

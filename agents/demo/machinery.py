@@ -27,7 +27,7 @@ from susurrus.agents.config import secrets
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.dashboard.serving import NO_CHARTS, serving
 from susurrus.agents.display.drawing import GREY
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.pipelines import load_settings

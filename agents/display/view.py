@@ -12,7 +12,7 @@ from rich.text import Text
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.drawing import margin
 from susurrus.agents.frames import number
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.calendar import WindowStart

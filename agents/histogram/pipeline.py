@@ -235,12 +235,15 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         progress.refresh()
         return progress.release(epoch)
 
-    def check_topics(self, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
+    def check_topics(
+        self, admin: AdminClient, raw_topics: Sequence[str] | None = None, raw_admin: AdminClient | None = None
+    ) -> list[Finding]:
         """Checks the raw topics as well: do they stamp their records as the clock expects?"""
+        there = admin if raw_admin is None else raw_admin  # a client is false while it has nothing to send
         if raw_topics is None:
-            raw_topics = visible(self.settings, admin.list_topics(timeout=REQUEST_SECONDS).topics)
-        own = super().check_topics(admin, raw_topics)  # first, for it says where a raw topic is missing
-        return [*(found for topic in raw_topics for found in _raw_topic(self.settings, admin, topic)), *own]
+            raw_topics = visible(self.settings, there.list_topics(timeout=REQUEST_SECONDS).topics)
+        own = super().check_topics(admin, raw_topics, there)  # first, for it says where a raw topic is missing
+        return [*(found for topic in raw_topics for found in _raw_topic(self.settings, there, topic)), *own]
 
     def decisions(self, clients: Clients) -> Decisions:
         """See decisions.py."""

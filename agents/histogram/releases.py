@@ -24,7 +24,7 @@ from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly, OpenR
 from susurrus.agents.histogram.estimates import Estimates as Estimates
 from susurrus.agents.histogram.estimates import Release as Release
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.follow import Follower, Place
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import Refusal

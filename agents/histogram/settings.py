@@ -146,7 +146,8 @@ class HistogramSettings(Settings):
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The topics of a histogram; one more where the strategy takes feedback on published keys."""
-        return (*HISTOGRAM_TOPICS, PUBLISHED_KEYS) if self.strategy.feedback else HISTOGRAM_TOPICS
+        feedback = (PUBLISHED_KEYS,) if self.strategy.feedback else ()
+        return *HISTOGRAM_TOPICS, *feedback, *self.standing_topics
 
     @property
     def schemas(self) -> dict[str, RowSchema]:

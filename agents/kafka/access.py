@@ -44,20 +44,23 @@ _SHOW, _CREATE, _ALTER = AclOperation.DESCRIBE_CONFIGS, AclOperation.CREATE, Acl
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """Operations on a resource; prefixed: on all whose names begin with ``name``."""
+    """Operations on a resource; prefixed: on all whose names begin with ``name``. elsewhere: on the cluster of the raw topics,
+    where that is another one."""
 
     resource: Resource
     name: str
     operations: tuple[AclOperation, ...]
     prefixed: bool = False
+    elsewhere: bool = False
 
     def covers(self, resource: Resource, name: str) -> bool:
         """Whether this right is about that resource."""
         found = name.startswith(self.name) if self.prefixed else self.name in (name, "*")
         return resource == self.resource and found
 
-    def command(self, servers: str, principal: str) -> str:
-        """The command that grants it."""
+    def command(self, settings: Settings, principal: str) -> str:
+        """The command that grants it. principal: as the shell takes it."""
+        servers = (settings.raw_kafka if self.elsewhere else settings.kafka).bootstrap_servers
         operations = " ".join(f"--operation {word(operation)}" for operation in self.operations)
         pattern = "--resource-pattern-type prefixed " if self.prefixed else ""
         return (
@@ -93,7 +96,9 @@ def rights_of(settings: Settings, role: Role, *, group: str | None = None) -> tu
         case "operator":
             own = Right("topic", _own(settings), (_READ, _WRITE, _DELETE, _DESCRIBE, _SHOW, _CREATE, _ALTER), True)
             shared = Right("topic", _shared(settings), (_READ, _WRITE, _DESCRIBE, _SHOW, _CREATE))
-            taken = [right for right in _worker(settings) if right.name not in (own.name, shared.name)]
+            taken = [
+                right for right in _worker(settings) if right.name not in (own.name, shared.name) or right.elsewhere
+            ]
             return (*taken, own, shared, Right("topic", _CLOCK, (_DESCRIBE,)))
         case "writer":
             if settings.reads_raw:
@@ -115,6 +120,7 @@ def _worker(settings: Settings) -> tuple[Right, ...]:
     application = settings.application
     return (
         *(_on_raw_topics(settings, _READ, _DESCRIBE, _SHOW) if settings.reads_raw else ()),
+        *(() if settings.input.kafka is None else (replace(_assigned(settings), elsewhere=True),)),
         Right("topic", _own(settings), (_READ, _WRITE, _DELETE, _DESCRIBE), True),
         Right("topic", _shared(settings), (_READ, _WRITE, _DESCRIBE)),
         Right("group", application, (_READ, _DESCRIBE)),
@@ -125,10 +131,11 @@ def _worker(settings: Settings) -> tuple[Right, ...]:
 
 def _on_raw_topics(settings: Settings, *operations: AclOperation) -> tuple[Right, ...]:
     """Rights on the topics that the file names; with a pattern, on all whose names begin as every name must that it matches."""
+    elsewhere = settings.input.kafka is not None
     if settings.input.topic_pattern is None:
-        return tuple(Right("topic", topic, operations) for topic in settings.input.listed)
+        return tuple(Right("topic", topic, operations, elsewhere=elsewhere) for topic in settings.input.listed)
     begin = literal_prefix(settings.input.topic_pattern)
-    return (Right("topic", begin or "*", operations, bool(begin)),)
+    return (Right("topic", begin or "*", operations, bool(begin), elsewhere),)
 
 
 def _assigned(settings: Settings) -> Right:
@@ -145,14 +152,18 @@ def _shared(settings: Settings) -> str:
     return charges.topic_name(settings.pipeline.prefix)
 
 
-def needed_on_topics(settings: Settings, raw_topics: Iterable[str]) -> dict[str, set[AclOperation]]:
-    """What a worker cannot run without, for every topic by full name. Read and Write bring Describe with them. raw_topics: those
-    that are known."""
-    needed = {settings.topic(spec.name): _needed(spec) for spec in settings.topic_specs}
-    needed[_shared(settings)] = {_READ, _WRITE}
-    if settings.reads_raw:
-        needed |= {topic: {_READ} for topic in raw_topics}
-    return needed
+def needed_on_topics(settings: Settings) -> dict[str, set[AclOperation]]:
+    """What a worker cannot run without, for every topic of the pipeline by full name, and the shared one. Read and Write bring
+    Describe with them."""
+    return {
+        **{settings.topic(spec.name): _needed(spec) for spec in settings.topic_specs},
+        _shared(settings): {_READ, _WRITE},
+    }
+
+
+def needed_on_raw_topics(raw_topics: Iterable[str]) -> dict[str, set[AclOperation]]:
+    """The same for raw topics, which may be on another cluster."""
+    return {topic: {_READ} for topic in raw_topics}
 
 
 def _needed(spec: TopicSpec) -> set[AclOperation]:

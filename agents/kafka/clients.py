@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from susurrus.agents.config.kafka_properties import librdkafka
-from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, error_of
 from susurrus.agents.kafka import profiles
 from susurrus.agents.kafka.follow import read_to_end
@@ -22,7 +20,6 @@ from susurrus.agents.kafka.requests import (
     answer_of,
     ask_again,
     known_offset,
-    no_raw_topic,
     no_topic,
     settings_of,
 )
@@ -81,6 +78,11 @@ class Clients:
         """When the admin client was told the leaders of a topic."""
         self._watermarks: Consumer | None = None
         self._lock = threading.Lock()
+
+    @property
+    def raw(self) -> "Clients":
+        """The clients of the cluster that has the raw topics: these, unless that is another one."""
+        return self
 
     def transactional_producer(self, transactional_id: str) -> TransactionalProducer:
         """A producer for one partition task; ``init_transactions`` (which fences an older owner) is the caller's step."""
@@ -281,18 +283,6 @@ class Clients:
         if found.error is not None:
             raise KafkaException(found.error)
         return known_offset(found.offset) if found.offset != OFFSET_END else self.watermarks(topic, partition)[1]
-
-
-def clients_of(settings: Settings, *, quiet: bool = False) -> Clients:
-    """The clients of a pipeline."""
-    return Clients(
-        librdkafka(settings.kafka),
-        application=settings.application,
-        embedded=settings.kafka.embedded,
-        transaction_timeout=settings.worker.transaction_timeout,
-        quiet=quiet,
-        raw={topic: no_raw_topic(settings, topic) for topic in settings.input.listed if settings.reads_raw},
-    )
 
 
 def _note(error: KafkaError) -> None:

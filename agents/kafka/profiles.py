@@ -6,7 +6,7 @@ what idempotence needs. So the check makes one client of each profile, without t
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,9 +14,10 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config import kafka_tokens
-from susurrus.agents.config.kafka_checks import not_translated, place, without_effect
+from susurrus.agents.config.kafka_checks import not_translated, of_section, place, without_effect
 from susurrus.agents.config.kafka_names import ALIASES
 from susurrus.agents.config.kafka_properties import mechanism_of, offline, protocol_of
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
 from susurrus.agents.logs import SILENT
@@ -102,22 +103,45 @@ def profiles_of(settings: Settings) -> tuple[Profile, ...]:
     )
 
 
+def profiles_of_raw(settings: Settings) -> tuple[Profile, ...]:
+    """Those of the cluster with the raw topics, where that is another one."""
+    return (
+        Profile("readers of raw topics", Consumer, reader(settings.application, lost="error", embedded=False)),
+        Profile("admin client", AdminClient, admin(embedded=False)),
+    )
+
+
+def _clusters(settings: Settings) -> Iterator[tuple[ClusterSettings, tuple[Profile, ...]]]:
+    yield settings.kafka, profiles_of(settings)
+    if settings.input.kafka is not None:
+        yield settings.input.kafka, profiles_of_raw(settings)
+
+
 def refusals(settings: Settings) -> list[Finding]:
     """What librdkafka refuses when it makes the clients of a worker. Nothing connects, and no finding holds a property's value.
 
     A finding is unknown where another machine may have what is missing on this one.
     """
-    given = dict(settings.kafka.properties)
+    return [of_section(kafka, one) for kafka, profiles in _clusters(settings) for one in _refused(kafka, profiles)]
+
+
+def _refused(kafka: ClusterSettings, profiles: Sequence[Profile]) -> list[Finding]:
+    given = dict(kafka.properties)
     if not kafka_tokens.signs(mechanism_of(given)):
         return [kafka_tokens.NO_SIGNER]
-    said = [(profile, _made(profile, given)) for profile in profiles_of(settings)]
+    said = [(profile, _made(profile, given)) for profile in profiles]
     found = [_explained(profile, given, text) for profile, text in said if text is not None]
     return list({one.text.partition(": ")[0]: one for one in reversed(found)}.values())
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
     """Warnings of properties without effect, or that some clients do not follow where an operator may expect that all do."""
-    properties = settings.kafka.properties
+    for kafka, profiles in _clusters(settings):
+        yield from (of_section(kafka, one) for one in _warnings(kafka, profiles))
+
+
+def _warnings(kafka: ClusterSettings, profiles: Sequence[Profile]) -> Iterator[Finding]:
+    properties = kafka.properties
     said = list(without_effect(properties))
     if protocol_of(properties).startswith("SASL"):
         said += kafka_tokens.for_tests(mechanism_of(properties), properties)
@@ -127,7 +151,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     for canonical, name in given.items():
         others = [
             f"{value} ({profile.what})"
-            for profile in profiles_of(settings)
+            for profile in profiles
             for own, value in profile.own.items()
             if ALIASES.get(own, own) == canonical and str(value).lower() != str(properties[name]).lower()
         ]

@@ -12,7 +12,6 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import RetryableRefusal
-from susurrus.topics import charges
 from susurrus.topics import ledger as codec
 from susurrus.topics.spec import LEDGER
 from susurrus.topics.wire.packing import MalformedRecord
@@ -22,11 +21,10 @@ _NO_RIGHT: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTH
 
 def matching(settings: Settings, names: Iterable[str]) -> tuple[str, ...]:
     """The topics of a cluster that ``input.topic_pattern`` matches, by name; Kafka's own and those of the pipeline are none."""
-    own, shared = settings.topic(""), charges.topic_name(settings.pipeline.prefix)
     return tuple(
         name
         for name in sorted(names)
-        if not name.startswith(("__", own)) and name != shared and settings.input.may_read(name)
+        if not name.startswith("__") and not settings.is_own(name) and settings.input.may_read(name)
     )
 
 
@@ -39,7 +37,7 @@ def first_topics(settings: Settings, clients: Clients) -> tuple[str, ...]:
     """The raw topics with which a pipeline begins now. Raises RetryableRefusal where a pattern matches none, KafkaException."""
     if settings.input.listed:
         return settings.input.listed
-    found = matching(settings, clients.admin().list_topics(timeout=REQUEST_SECONDS).topics)
+    found = matching(settings, clients.raw.admin().list_topics(timeout=REQUEST_SECONDS).topics)
     if not found:
         raise RetryableRefusal(
             f'input.topic_pattern="{settings.input.topic_pattern}": no topic that this user may see matches it',

@@ -46,12 +46,15 @@ def no_raw_topic(settings: Settings, raw: str) -> Finding:
     """What to say where a raw topic does not exist: `susurrus topics create` never makes it. The command is a line of its own."""
     topics, name = settings.topics, "topic" if settings.input.topic else "topics"
     needed = "".join(f" --config {name}={value}" for name, value in settings.raw_topic_settings.items())
+    where = (
+        "this cluster" if settings.input.kafka is None else f'the cluster at "{settings.input.kafka.bootstrap_servers}"'
+    )
     return Finding(
         "topics",
         "failure",
-        f'input.{name}="{raw}": does not exist on this cluster; it belongs to its producers, and Susurrus only reads it',
+        f'input.{name}="{raw}": does not exist on {where}; it belongs to its producers, and Susurrus only reads it',
         "let them create it, or correct the name. For instance:\n"
-        f"    kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} --create --topic {shlex.quote(raw)} "
+        f"    kafka-topics.sh --bootstrap-server {settings.raw_kafka.bootstrap_servers} --create --topic {shlex.quote(raw)} "
         f"--partitions {topics.by_user_partitions} --replication-factor {topics.replication_factor}{needed}",
         waits=True,
     )

@@ -74,8 +74,8 @@ def _charges_config(settings: Settings, replication: int) -> dict[str, str]:
 
 
 def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata], raw_topics: Sequence[str]) -> int:
-    """How many partitions all raw topics have. topics: all of the cluster, because asking for one would create it where the broker
-    creates topics by itself."""
+    """How many partitions all raw topics have. topics: all of their cluster, because asking for one would create it where the
+    broker creates topics by itself."""
     if not settings.reads_raw:
         return settings.topics.by_user_partitions  # its input, the reports, is a topic of its own
     for topic in raw_topics:
@@ -115,18 +115,26 @@ def _raw_misfits(settings: Settings, admin: AdminClient, topic: str) -> Iterator
         yield replace(misfit, text=f"{topic} has {misfit.text}, and no worker begins on it")
 
 
-def create_topics(settings: Settings, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[str]:
+def create_topics(
+    settings: Settings,
+    admin: AdminClient,
+    raw_topics: Sequence[str] | None = None,
+    raw_admin: AdminClient | None = None,
+) -> list[str]:
     """Create what is missing; one line per topic for the operator, and warnings. Raises ConfigurationError where a raw topic is
-    missing. raw_topics: by default those that the settings name, or whose names match now.
+    missing. raw_topics: by default those that the settings name, or whose names match now. raw_admin: of their cluster; by default
+    it is the same.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw_topics = visible(settings, metadata.topics) if raw_topics is None else raw_topics
-    raw = _raw_partitions(settings, metadata.topics, raw_topics)
+    there = admin if raw_admin is None else raw_admin
+    raw_metadata = metadata if raw_admin is None else raw_admin.list_topics(timeout=REQUEST_SECONDS)
+    raw_topics = visible(settings, raw_metadata.topics) if raw_topics is None else raw_topics
+    raw = _raw_partitions(settings, raw_metadata.topics, raw_topics)
     replication = _replicas(settings, len(metadata.brokers))
     few = few_brokers(settings, len(metadata.brokers))
     found = [] if few is None else [few]
     if settings.reads_raw:
-        found += [misfit for topic in raw_topics for misfit in _raw_misfits(settings, admin, topic)]
+        found += [misfit for topic in raw_topics for misfit in _raw_misfits(settings, there, topic)]
     found += settings.start_findings(int(time.time() * 1000))
     lines = [f"warning: {finding}" for finding in found]
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
@@ -185,15 +193,23 @@ def _wait_for_leaders(admin: AdminClient, partitions: dict[str, int]) -> None:
         time.sleep(0.05)
 
 
-def check_topics(settings: Settings, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
+def check_topics(
+    settings: Settings,
+    admin: AdminClient,
+    raw_topics: Sequence[str] | None = None,
+    raw_admin: AdminClient | None = None,
+) -> list[Finding]:
     """One finding for each of the pipeline's own topics, and for the one with the charges, which all pipelines of a prefix share.
 
     Its subject is the topic. It is a warning where nothing but replicas are missing, for a worker runs with that. Topics are judged
     by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
+
+    raw_topics, raw_admin: as there.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw_topics = visible(settings, metadata.topics) if raw_topics is None else raw_topics
-    raw = _raw_partitions(settings, metadata.topics, raw_topics)
+    raw_metadata = metadata if raw_admin is None else raw_admin.list_topics(timeout=REQUEST_SECONDS)
+    raw_topics = visible(settings, raw_metadata.topics) if raw_topics is None else raw_topics
+    raw = _raw_partitions(settings, raw_metadata.topics, raw_topics)
     shared = charges.topic_name(settings.pipeline.prefix)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in (shared, *wanted) if name in metadata.topics]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.outputs import reader_of
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.mechanisms.kalman import Filtered, filter_ranges
 from susurrus.mechanisms.local.estimate import Estimate, combine
 from susurrus.mechanisms.local.filter import hausman

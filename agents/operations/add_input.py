@@ -38,7 +38,7 @@ def add_input(pipeline: Pipeline[Any], clients: Clients, topic: str) -> list[str
     clients.partitions_to_read(topic)
     check_raw(settings, clients, topic)
     _check_budget(pipeline, clients, (*known, topic))
-    lines = create_topics(settings, clients.admin(), (*known, topic))
+    lines = create_topics(settings, clients.admin(), (*known, topic), clients.raw.admin())
     _write(settings, clients, codec.AddedTopic(topic=topic, at=int(time.time() * 1000)))
     lines.append(f"asked    {topic}: it counts from the next trigger on, with what is written from then on")
     return lines
@@ -54,7 +54,7 @@ def _check(settings: Settings, topic: str, records: list[codec.LedgerRecord]) ->
             f'clock.kind="{settings.clock.kind}": an archive has what it had when the pipeline began',
             "name all of its topics as input.topics, and give the pipeline a new name",
         )
-    if topic.startswith(settings.topic("")):
+    if settings.is_own(topic):
         raise ConfigurationError(f"topic={topic} belongs to this pipeline", "name a topic of raw events")
     if not settings.input.may_read(topic):
         raise ConfigurationError(

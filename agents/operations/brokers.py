@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.config import kafka_tokens
+from susurrus.agents.config.kafka_checks import of_section
 from susurrus.agents.config.kafka_properties import librdkafka, mechanism_of
-from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.kafka import profiles
@@ -42,7 +43,7 @@ class HasKafka(Protocol):
     """Settings of a pipeline, or whatever else says where brokers are."""
 
     @property
-    def kafka(self) -> KafkaSettings:
+    def kafka(self) -> ClusterSettings:
         """Addresses and properties."""
 
 
@@ -50,7 +51,7 @@ class HasKafka(Protocol):
 class Cluster:
     """Brokers without a pipeline, for `reach`."""
 
-    kafka: KafkaSettings
+    kafka: ClusterSettings
 
 
 def reach(settings: HasKafka) -> AdminClient:
@@ -60,6 +61,25 @@ def reach(settings: HasKafka) -> AdminClient:
     if isinstance(found := reach_brokers(settings, admin, errors), Finding):
         refuse([found])
     return admin
+
+
+def reach_both(settings: Settings) -> tuple[AdminClient, AdminClient]:
+    """The same for a command that looks at raw topics, too: clients of the pipeline's cluster and of theirs, which may be one."""
+    admin = reach(settings)
+    return admin, admin if settings.input.kafka is None else reach(Cluster(settings.input.kafka))
+
+
+def raw_admin_of(settings: Settings, admin: AdminClient, errors: list[KafkaError]) -> AdminClient | Finding:
+    """A client of the cluster with the raw topics, or why a worker could not read there; ``admin`` where that is the pipeline's.
+
+    Raises as `admin_of`.
+    """
+    if (kafka := settings.input.kafka) is None:
+        return admin
+    there = Cluster(kafka)
+    found = reach_brokers(there, other := admin_of(there, errors), errors)
+    refused = found if isinstance(found, Finding) else tls.for_the_raw_consumer(kafka)
+    return other if refused is None else of_section(kafka, refused)
 
 
 def admin_of(settings: HasKafka, errors: list[KafkaError]) -> AdminClient:
@@ -74,12 +94,17 @@ def admin_of(settings: HasKafka, errors: list[KafkaError]) -> AdminClient:
         if isinstance(settings, Settings):
             refuse(profiles.refusals(settings))
         text = str(error.args[0].str()).removeprefix("Failed to create admin client: ")
-        raise ConfigurationError(f"kafka.properties: {text}", "correct it") from None
+        raise ConfigurationError(f"{settings.kafka.section}.properties: {text}", "correct it") from None
 
 
 def reach_brokers(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Finding | int:
     """How many brokers there are, or why none can be reached. The embedded one is inside this process."""
-    if settings.kafka.embedded:
+    found = _reach(settings, admin, errors)
+    return of_section(settings.kafka, found) if isinstance(found, Finding) else found
+
+
+def _reach(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Finding | int:
+    if settings.kafka.in_process:
         return 1
     began, sure_at = time.monotonic(), float("inf")
     answer = admin.describe_cluster(request_timeout=REACH_SECONDS)

@@ -181,7 +181,7 @@ class RawRecord:
 
 def raw_records(clients: Clients, letters: Iterable[Letter]) -> Iterator[tuple[Letter, RawRecord | None]]:
     """The refused records themselves, from the raw topic; None for one that is gone. Raises KafkaException."""
-    with contextlib.closing(clients.reader("dead-letters", lost="earliest")) as consumer:
+    with contextlib.closing(clients.raw.reader("dead-letters", lost="earliest")) as consumer:
         for letter in letters:
             yield letter, _raw_record(clients, consumer, letter)
 
@@ -200,8 +200,9 @@ def _raw_record(clients: Clients, consumer: Any, letter: Letter) -> RawRecord | 
 
 def console_command(settings: Settings, letter: Letter) -> str:
     """A command of Kafka's own tools that prints the refused record."""
-    security = " --consumer.config client.properties" if settings.kafka.properties else ""
+    kafka = settings.raw_kafka
+    security = " --consumer.config client.properties" if kafka.properties else ""
     return (
-        f"kafka-console-consumer.sh --bootstrap-server {settings.kafka.bootstrap_servers}{security} --topic {letter.topic} "
+        f"kafka-console-consumer.sh --bootstrap-server {kafka.bootstrap_servers}{security} --topic {letter.topic} "
         f"--partition {letter.partition} --offset {letter.offset} --max-messages 1"
     )

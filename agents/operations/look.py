@@ -22,9 +22,10 @@ from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.keys import TEXT
 from susurrus.agents.formats.schemas import RegistrySettings
-from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.messages import ReadRecord, record_of
-from susurrus.agents.operations.brokers import reach
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.operations.key_layouts import keys_of
 from susurrus.agents.operations.sniffing import values_of
 from susurrus.agents.operations.whole_values import Layout
@@ -136,7 +137,7 @@ def look(settings: Settings, records: int = RECORDS) -> Found:
 
     Raises ConfigurationError where the brokers cannot be reached, or there is no such topic.
     """
-    reach(settings)
+    reach_both(settings)
     clients = clients_of(settings, quiet=True)
     try:
         messages = newest_messages(clients, settings.input.topic, records)

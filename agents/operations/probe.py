@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from susurrus.agents.finding import Finding, refuse, sentences
 from susurrus.agents.formats.outputs import looks_of
 from susurrus.agents.operations import tls
-from susurrus.agents.operations.brokers import admin_of, reach_brokers, unanswered
+from susurrus.agents.operations.brokers import admin_of, raw_admin_of, reach_brokers, unanswered
 from susurrus.agents.operations.rights import rights, topics
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
@@ -95,7 +95,10 @@ def look(pipeline: Pipeline[Any]) -> Ready | list[Finding]:
             return [brokers]
         if settings.reads_raw and (refused := tls.for_the_raw_consumer(settings.kafka)) is not None:
             return [refused]
-        partitions = topics(pipeline, admin)
+        raw_admin = raw_admin_of(settings, admin, errors)
+        if isinstance(raw_admin, Finding):
+            return [raw_admin]
+        partitions = topics(pipeline, admin, raw_admin)
         if not isinstance(partitions, int):
             return partitions if partitions[0].waits else partitions + rights(settings, admin)
         if missing := rights(settings, admin):

@@ -19,7 +19,7 @@ from susurrus.agents.kafka.access import Right, needed_on_topics, right_on
 from susurrus.agents.kafka.raw_topics import matching
 from susurrus.agents.kafka.requests import answer_of, group_of, is_fenced, no_raw_topic
 from susurrus.agents.logs import SILENT
-from susurrus.agents.runtime.lacks import describe_topics
+from susurrus.agents.runtime.lacks import describe_everywhere
 from susurrus.agents.runtime.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,16 @@ _ANSWER_SECONDS: Final = 10.0
 _CREATE: Final = "run `susurrus topics create --config ...`"
 
 
-def topics(pipeline: Pipeline[Any], admin: AdminClient) -> list[Finding] | int:
-    """The number of partitions to run, if every topic exists and gives the rights that a worker needs; else what is missing."""
+def topics(pipeline: Pipeline[Any], admin: AdminClient, raw_admin: AdminClient) -> list[Finding] | int:
+    """The number of partitions to run, if every topic exists and gives the rights that a worker needs; else what is missing.
+
+    raw_admin: of the cluster with the raw topics, which may be the same.
+    """
     settings = pipeline.settings
-    raw = _raw_topics(settings, admin)
-    found, missing, short = describe_topics(admin, needed_on_topics(settings, raw), seconds=_ANSWER_SECONDS)
+    raw = _raw_topics(settings, raw_admin)
+    found, missing, short = describe_everywhere(
+        admin, needed_on_topics(settings), raw_admin, raw, seconds=_ANSWER_SECONDS
+    )
     if short:
         return list(_on_topics(settings, short, raw))
     if absent := [topic for topic in raw if topic in missing]:
@@ -128,7 +133,7 @@ def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: Sequence[s
 
 def missing_right(settings: Settings, right: str, on: str, gives: Right) -> Finding:
     """What is missing, and the command that gives it."""
-    user = settings.kafka.properties.get("sasl.username")
+    user = (settings.raw_kafka if gives.elsewhere else settings.kafka).properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
-    command = gives.command(settings.kafka.bootstrap_servers, principal)
+    command = gives.command(settings, principal)
     return Finding("rights", "failure", f"the right {right} on {on} is missing", f"give it:\n    {command}")

@@ -14,7 +14,8 @@ from confluent_kafka import ConsumerGroupState, KafkaException, TopicPartition
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, waits
-from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.raw_topics import read_ledger, topics_of
 from susurrus.agents.kafka.requests import group_of
 from susurrus.agents.operations.account import Account, account_of
@@ -24,6 +25,7 @@ from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import charges, ledger
 from susurrus.topics.sources import SourceMap
+from susurrus.topics.spec import SOURCES
 
 State = Literal["running", "starting", "stalled", "refused", "fenced", "stopped", "missing"]
 HEALTHY: Final = ("running", "starting")
@@ -170,7 +172,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         places = _places(pipeline, clients, raw, ledger.sources_of(records))
         ends = _ends(clients, places)
         charged = read_charges(settings, clients, raw) or []
-        owned, rebalancing, workers = _assigned(clients, places)
+        owned, rebalancing, workers = _assigned(clients, _shared_out(settings, places))
         raw_places = {place: of[1] for place, of in places.items() if of[0] == pipeline.stages[0].name}
         skipped, newest = _skipped(settings, clients, records, raw_places), _newest(pipeline, clients, records)
         deleted = _deleted(pipeline, clients, records, raw_places)
@@ -217,6 +219,16 @@ def _places(
                 if task is not None:
                     found[place] = stage.name, task
     return found
+
+
+def _shared_out(
+    settings: Settings, places: Mapping[TopicPartition, tuple[str, int]]
+) -> Mapping[TopicPartition, tuple[str, int]]:
+    """What the group shares out: partitions of inputs, or those that stand for them where raw topics are on another cluster."""
+    if settings.input.kafka is None:
+        return places
+    topic = settings.topic(SOURCES.name)
+    return {place if settings.is_own(place.topic) else TopicPartition(topic, of[1]): of for place, of in places.items()}
 
 
 def _assigned(

@@ -18,7 +18,7 @@ from cryptography import x509
 
 from susurrus.agents.config.kafka_certificates import CERTIFICATES
 from susurrus.agents.config.kafka_properties import protocol_of, ssl_context
-from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.finding import Finding
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -69,7 +69,7 @@ _CLIENTS_ALERTS: Final = frozenset({40, 42, 46, 48, 49, 116})
 """What brokers answer where a client sends no certificate: Java and OpenSSL, and both versions of TLS, differ."""
 
 
-def alert(kafka: KafkaSettings, where: str, text: str) -> Finding | None:
+def alert(kafka: ClusterSettings, where: str, text: str) -> Finding | None:
     """What a broker's alert in a client's error text means, or None where it holds none."""
     if (found := _ALERT.search(text)) is None:
         return None
@@ -86,7 +86,7 @@ def alert(kafka: KafkaSettings, where: str, text: str) -> Finding | None:
     return _waits(f'kafka.properties."ssl.*": TLS with {where} fails ({reason})', "see the log of the broker")
 
 
-def unverified(kafka: KafkaSettings, address: str, where: str) -> Finding:
+def unverified(kafka: ClusterSettings, address: str, where: str) -> Finding:
     """Why the certificate of a broker is not believed, which librdkafka does not say. address: "host:port"."""
     try:
         return _handshake(kafka, address, where) or _not_vouched(where)
@@ -94,7 +94,7 @@ def unverified(kafka: KafkaSettings, address: str, where: str) -> Finding:
         return _not_vouched(where)
 
 
-def for_the_raw_consumer(kafka: KafkaSettings) -> Finding | None:
+def for_the_raw_consumer(kafka: ClusterSettings) -> Finding | None:
     """Why Python's TLS, with which the raw topic is read, refuses a broker that librdkafka takes; None if it does not.
 
     Brokers that cannot be asked are passed over. Raises ConfigurationError where the files cannot be loaded.
@@ -110,7 +110,7 @@ def for_the_raw_consumer(kafka: KafkaSettings) -> Finding | None:
     return None
 
 
-def _handshake(kafka: KafkaSettings, address: str, where: str) -> Finding | None:
+def _handshake(kafka: ClusterSettings, address: str, where: str) -> Finding | None:
     """Raises OSError or ValueError where nothing is learnt."""
     host, _, port = address.strip().rpartition("://")[2].rpartition(":")
     context = ssl_context(kafka.properties)

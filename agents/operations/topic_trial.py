@@ -18,7 +18,8 @@ from confluent_kafka import KafkaException
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
-from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.messages import ReadRecord, record_of
 from susurrus.agents.kafka.raw_topics import read_ledger, topics_of
 from susurrus.agents.operations.advice import NamedField, named_fields, to_write

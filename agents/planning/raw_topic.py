@@ -91,7 +91,7 @@ def trusted(clients: Clients, chosen: Slice, clock: type[Clock]) -> Slice:
 def records_of(clients: Clients, chosen: Slice, batch: int) -> Iterator[list[Any]]:
     """The records of a slice, as messages, in batches of about this many. Raises KafkaException, also after a minute of silence."""
     ranges = dict(zip(chosen.places, zip(chosen.start, chosen.end, strict=True), strict=True))
-    with contextlib.closing(clients.reader("sample")) as consumer:
+    with contextlib.closing(clients.raw.reader("sample")) as consumer:
         found: list[Any] = []
         for records in read_ranges(consumer, ranges):
             found += records
@@ -129,7 +129,7 @@ class _Stamps:
     def __init__(self, clients: Clients, places: Sequence[Place], low: Offsets, high: Offsets) -> None:
         self._number = {place: number for number, place in enumerate(places)}
         self._low, self._high = low, high
-        self._consumer = clients.reader("sample-offsets")
+        self._consumer = clients.raw.reader("sample-offsets")
 
     def __enter__(self) -> "_Stamps":
         return self

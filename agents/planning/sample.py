@@ -22,7 +22,8 @@ from susurrus.agents.formats.format import Format, Headers, Overdue
 from susurrus.agents.formats.reader import VALUE, RecordReader, value_paths
 from susurrus.agents.formats.reading import reader_of, steps_of
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.messages import record_of
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.planning import files

@@ -11,6 +11,8 @@ An agent is a coroutine that consumes what a stage reads, on the partitions that
 | `local` | `collect` | `reports` |
 | `local` | `server` | `report-totals` |
 
+Where the raw topics are on another cluster, `sources` stands for them: it is empty, and faust/elsewhere.py brings the batches.
+
 All agents do the same: they hand each batch to the task of its partition (task.py), which gives it to the stage. An agent keeps no
 state, commits nothing and perturbs nothing:
 
@@ -41,13 +43,16 @@ class Agent:
 
 
 def agents_of(
-    stages: Sequence[StageSpec], raw_topics: Sequence[str], offer: Callable[[InputPartition, Batch], None]
+    stages: Sequence[StageSpec],
+    topics_of: Callable[[StageSpec], tuple[str, ...]],
+    offer: Callable[[InputPartition, Batch], None],
 ) -> Iterator[Agent]:
-    """Yield one agent for each stage. ``offer`` hands a batch to the task of its partition, and never blocks."""
+    """Yield one agent for each stage. topics_of: the topics whose partitions the group shares out for it. offer: hands a batch to
+    the task of its partition, and never blocks."""
 
     async def hand_over(stream: Any) -> None:
         async for event in stream.events():
             offer(InputPartition(event.message.topic, event.message.partition), event.value)
 
     for stage in stages:
-        yield Agent(stage.name, stage.inputs(raw_topics), hand_over)
+        yield Agent(stage.name, topics_of(stage), hand_over)

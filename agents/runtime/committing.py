@@ -37,6 +37,7 @@ class Committing:
             stage_name=context.spec.name,
             partition=context.partition,
             place=context.place,
+            group_reads=context.group_reads,
             mark_alive=life.mark_alive,
         )
         self._store: Store | None = None

@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.runtime.batch import Batch, InputPartition
@@ -25,6 +25,16 @@ from susurrus.agents.runtime.task import PartitionTask
 log = logging.getLogger(__name__)
 
 _SEEK_SECONDS = 30.0
+
+
+class OtherConsumer(Protocol):
+    """The consumer of raw topics on another cluster (faust/elsewhere.py)."""
+
+    topic: str
+    """The topic of ours whose partitions stand for sources."""
+
+    def continue_at(self, place: InputPartition, offset: int) -> None:
+        """Continue reading a raw partition at an offset."""
 
 
 class Group:
@@ -57,6 +67,8 @@ class Group:
         """Whether the worker ends: no task is started any more."""
         self.loop: asyncio.AbstractEventLoop | None = None
         """Faust's event loop; None before the first assignment."""
+        self.elsewhere: OtherConsumer | None = None
+        """What reads the raw topics, where they are on another cluster."""
 
     @property
     def tasks(self) -> Mapping[InputPartition, PartitionTask]:
@@ -164,6 +176,10 @@ class Group:
 
     def _rewind(self, place: InputPartition, offset: int) -> None:
         """Called by a task's thread: let the consumer continue at an offset, if the partition is still assigned."""
+        if self.elsewhere is not None and place.topic == self.elsewhere.topic:
+            if (task := self._tasks.get(place)) is not None:
+                self.elsewhere.continue_at(task.context.place, offset)
+            return
         loop = self.loop
         if loop is None or self._stopping.is_set():
             return

@@ -5,13 +5,13 @@ An operator can fix all of them without a restart, so the answer is a RetryableR
 no answer if Kafka finds nothing missing when asked: a broker that has just come back may refuse a request once.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from susurrus.agents.kafka.access import needed_on_topics, word
+from susurrus.agents.kafka.access import needed_on_raw_topics, needed_on_topics, word
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, no_topic
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import RetryableRefusal
@@ -95,13 +95,31 @@ def describe_topics(
     return found, missing, short
 
 
+def describe_everywhere(
+    admin: AdminClient,
+    needed: Mapping[str, Set[AclOperation]],
+    raw_admin: AdminClient,
+    raw_topics: Collection[str],
+    *,
+    seconds: float,
+) -> tuple[dict[str, Any], list[str], list[tuple[str, str]]]:
+    """As `describe_topics`, of the raw topics as well, on their cluster (raw_admin)."""
+    of_raw = needed_on_raw_topics(raw_topics)
+    if raw_admin is admin:
+        return describe_topics(admin, {**needed, **of_raw}, seconds=seconds)
+    own, raw = describe_topics(admin, needed, seconds=seconds), describe_topics(raw_admin, of_raw, seconds=seconds)
+    return {**own[0], **raw[0]}, own[1] + raw[1], own[2] + raw[2]
+
+
 def _of_topics(services: Services) -> Iterator[RetryableRefusal]:
     """First the topics that do not exist, then the right that is missing on most."""
     settings = services.settings
     # A task runs on without Delete.
     raw = services.ledger.raw_topics if settings.reads_raw else ()
-    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in needed_on_topics(settings, raw).items()}
-    _, missing, short = describe_topics(services.clients.admin(), needed, seconds=REQUEST_SECONDS)
+    needed = {topic: rights - {AclOperation.DELETE} for topic, rights in needed_on_topics(settings).items()}
+    _, missing, short = describe_everywhere(
+        services.clients.admin(), needed, services.clients.raw.admin(), raw, seconds=REQUEST_SECONDS
+    )
     lacking: dict[str, list[str]] = {}
     for topic, right in short:
         lacking.setdefault(right, []).append(topic)

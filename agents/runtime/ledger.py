@@ -188,6 +188,14 @@ class Ledger:
             return partition if self._settings.input.listed == (topic,) else None
         return sources.number(topic, partition)
 
+    def known_place(self, source: int) -> tuple[str, int] | None:
+        """(raw topic, partition) of a source; None while it is none, as far as is known here. As `number`, of a topic that is the
+        only one before an epoch has begun."""
+        sources, listed = self.sources, self._settings.input.listed
+        if sources is None:
+            return (listed[0], source) if len(listed) == 1 else None
+        return sources.place(source)
+
     def place(self, source: int) -> tuple[str, int]:
         """(raw topic, partition) of a source. Raises Refusal where the ledger does not name it."""
         place = None if (sources := self.sources) is None else sources.place(source)

@@ -22,7 +22,8 @@ from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, writers_of
 from susurrus.agents.formats.reading import fields_of_values
-from susurrus.agents.kafka.clients import Clients, clients_of
+from susurrus.agents.kafka.clients import Clients
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.topics import check_topics
 from susurrus.agents.runtime.decisions import Decisions
 from susurrus.agents.runtime.expected_errors import ExpectedErrors
@@ -224,9 +225,12 @@ class Pipeline(ABC, Generic[S]):
         """The newest release of an epoch, where the kind announces its releases in a public topic."""
         return None
 
-    def check_topics(self, admin: AdminClient, raw_topics: Sequence[str] | None = None) -> list[Finding]:
-        """What was found of each topic. raw_topics: by default those that the settings name."""
-        return check_topics(self.settings, admin, raw_topics)
+    def check_topics(
+        self, admin: AdminClient, raw_topics: Sequence[str] | None = None, raw_admin: AdminClient | None = None
+    ) -> list[Finding]:
+        """What was found of each topic. raw_topics: by default those that the settings name. raw_admin: of their cluster; by
+        default it is the same."""
+        return check_topics(self.settings, admin, raw_topics, raw_admin)
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """What `susurrus watch` shows, as soon as it is called. The call raises ConfigurationError where a topic is missing.

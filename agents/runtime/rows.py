@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.frames import Tabular
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.errors import Refusal

@@ -37,6 +37,7 @@ from susurrus.agents.runtime.task import PartitionTask
 from susurrus.agents.runtime.task_context import TaskContext
 from susurrus.agents.runtime.watchdog import Watchdog
 from susurrus.topics.charges import Charge
+from susurrus.topics.spec import SOURCES
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,12 @@ class Supervisor:
         self._by_raw = next((stage for stage in stages if stage.input_topic is None), None)
         """The stage that reads the raw topics, where the ledger numbers their partitions."""
         self._stages = {stage.input_topic: stage for stage in stages if stage.input_topic is not None}
-        """By input topic; raw topics may be added."""
+        """By the topic whose partitions the group shares out: the input topic. Raw topics may be added."""
+        self._standing = None if settings.input.kafka is None else settings.topic(SOURCES.name)
+        """The topic that stands for the raw topics, where these are on another cluster."""
+        if self._standing is not None:
+            self._stages = {topic: stage for topic, stage in self._stages.items() if stage is not stages[0]}
+            self._stages[self._standing] = stages[0]
         self._sources_at = 0.0
         self.subscribe: Callable[[Sequence[str]], None] = lambda topics: None
         """Lets the consumer read these raw topics, where there are more than it has read."""
@@ -90,8 +96,13 @@ class Supervisor:
         ]
 
     def _new_task(self, place: InputPartition, rewind: Callable[[int], None]) -> PartitionTask | None:
-        stage, number = self._stages[place.topic], place.partition
-        if stage.input_topic is None:
+        stage, number, elsewhere = self._stages[place.topic], place.partition, place.topic == self._standing
+        if elsewhere:
+            raw = (stage.input_topic, number) if stage.input_topic else self._services.ledger.known_place(number)
+            if raw is None:
+                return None
+            place = InputPartition(*raw)
+        elif stage.input_topic is None:
             found = self._services.ledger.number(*place)
             if found is None:
                 if self._services.settings.clock.until is not None and self._services.ledger.sources is not None:
@@ -113,6 +124,7 @@ class Supervisor:
                 rewind=rewind,
                 give_up=self.give_up,
                 disk=self._disk,
+                group_reads=not elsewhere,
             )
         )
 
@@ -146,13 +158,17 @@ class Supervisor:
 
     @property
     def raw_topics(self) -> tuple[str, ...]:
-        """The raw topics that this worker reads."""
+        """The raw topics that this worker's consumer reads, or what stands for them."""
         return tuple(topic for topic, stage in self._stages.items() if stage is self._by_raw)
+
+    def topics_of(self, stage: StageSpec) -> tuple[str, ...]:
+        """The topics whose partitions the group shares out for a stage."""
+        return tuple(topic for topic, of in self._stages.items() if of is stage)
 
     def _read(self, topics: Iterable[str]) -> bool:
         """Take raw topics up; whether one of them is new."""
         before = len(self._stages)
-        if self._by_raw is not None:
+        if self._by_raw is not None and self._standing is None:
             for topic in topics:
                 self._stages.setdefault(topic, self._by_raw)
         return len(self._stages) > before

@@ -24,6 +24,7 @@ class TaskContext:
     position and its outputs know it: the partition of the input, or the number of a source where the input is raw topics.
 
     open_store: opens the local store. rewind: asks the consumer to continue at an offset. give_up: ends the worker, for a reason.
+    group_reads: whether the consumer group reads the input, so that its position is one of the group's.
     """
 
     spec: StageSpec
@@ -35,6 +36,7 @@ class TaskContext:
     rewind: Callable[[Offset], None]
     give_up: Callable[[str], None]
     disk: Disk
+    group_reads: bool = True
 
     @property
     def name(self) -> str:

@@ -43,6 +43,8 @@ class Transactions:
     stage_name: str
     partition: int
     place: InputPartition
+    group_reads: bool
+    """Whether the consumer group of the pipeline reads the input, so that its position is one of the group's."""
     mark_alive: Callable[[], None]
     _producer: TransactionalProducer | None = field(default=None, init=False)
     _group_metadata: Any = field(default=None, init=False)
@@ -71,7 +73,7 @@ class Transactions:
         1. begin the transaction
         2. produce outputs and ticks
         3. produce the changelog record: state, next position, topic id
-        4. send the position to the consumer group, for tools
+        4. send the position to the consumer group, for tools, unless the input is on another cluster
         5. commit the transaction (librdkafka flushes first); from here on the step has happened
         6. write state, meta record and changelog position to the store in one batch
         A crash before 5 leaves nothing behind. After a crash past 5 the next start replays the changelog.
@@ -92,8 +94,11 @@ class Transactions:
             self.changelog.produce(producer, step)
             self.mark_alive()
             crash_points.reach(stages, "after-changelog")
-            offsets = [TopicPartition(*self.place, commit.position)]
-            self._call(lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, _OFFSETS_SECONDS))
+            if self.group_reads:
+                offsets = [TopicPartition(*self.place, commit.position)]
+                self._call(
+                    lambda: producer.send_offsets_to_transaction(offsets, self._group_metadata, _OFFSETS_SECONDS)
+                )
             crash_points.reach(stages, "after-offsets")
             self._call(lambda: producer.commit_transaction(_SECONDS))
         except KafkaException as error:

@@ -41,7 +41,7 @@ class StreamSettings(Settings):
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The same for every method."""
-        return STREAM_TOPICS
+        return *STREAM_TOPICS, *self.standing_topics
 
     @property
     def schemas(self) -> dict[str, RowSchema]:

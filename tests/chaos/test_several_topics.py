@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor_pb2 import EnumValueDescriptorProto
 
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.operations.add_input import add_input
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.topics.spec import HISTOGRAM_TOPICS, LOCAL_TOPICS, PUBLISHED_KEYS, STREAM_TOPICS, topic_name
+from susurrus.topics.spec import HISTOGRAM_TOPICS, LOCAL_TOPICS, PUBLISHED_KEYS, SOURCES, STREAM_TOPICS, topic_name
 
 PUBLIC = {"histogram", "latest", "progress", "private-stream", "threshold", "estimate"}
-PIPELINES = {"histogram": (*HISTOGRAM_TOPICS, PUBLISHED_KEYS), "stream": STREAM_TOPICS, "local": LOCAL_TOPICS}
+PIPELINES = {
+    "histogram": (*HISTOGRAM_TOPICS, PUBLISHED_KEYS, SOURCES),
+    "stream": (*STREAM_TOPICS, SOURCES),
+    "local": LOCAL_TOPICS,
+}
 SPECS = list(dict.fromkeys(spec for topics in PIPELINES.values() for spec in topics))
 DOCUMENT = Path(__file__).parents[2] / "docs" / "topics.md"
 

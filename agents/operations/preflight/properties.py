@@ -17,7 +17,11 @@ def check_properties(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     refused = list(stops(profiles.refusals(settings)))
     if not refused:
         try:
-            kafka_properties.load_files(settings.kafka)
+            for kafka in {
+                settings.kafka.section: settings.kafka,
+                settings.raw_kafka.section: settings.raw_kafka,
+            }.values():
+                kafka_properties.load_files(kafka)
         except ConfigurationError as error:
             refused.append(Finding.of(error, "kafka.properties"))
     yield from refused

@@ -8,10 +8,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.operations import compiled, tls
-from susurrus.agents.operations.brokers import admin_of, reach_brokers
+from susurrus.agents.operations.brokers import admin_of, raw_admin_of, reach_brokers
 from susurrus.agents.operations.preflight.brokers import check_brokers, check_coordinators
 from susurrus.agents.operations.preflight.clock import check_brokers_clock, check_stamps
 from susurrus.agents.operations.preflight.machine import (
@@ -56,7 +56,13 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     if settings.reads_raw and (refused := tls.for_the_raw_consumer(settings.kafka)) is not None:
         yield refused
     yield from _guarded("brokers", lambda: check_brokers(pipeline, brokers=brokers))
-    partitions = _partitions(pipeline, admin)
+    raw_admin = raw_admin_of(settings, admin, errors)
+    if isinstance(raw_admin, Finding):
+        yield raw_admin
+        return
+    if settings.input.kafka is not None:
+        yield Finding("brokers", "ok", f"those of the raw topics, too ({settings.input.kafka.bootstrap_servers})")
+    partitions = _partitions(pipeline, admin, raw_admin)
     if not isinstance(partitions, int):
         yield from partitions
     yield from _guarded("rights", lambda: _check_rights(pipeline, admin, topics_too=isinstance(partitions, int)))
@@ -72,10 +78,10 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield Finding.of(error, "topic")
         return
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
-        "topic": lambda: check_topics(pipeline, admin, raw),
-        "retention": lambda: check_retention(pipeline, admin, raw),
-        "isolation": lambda: check_isolation(admin, raw),
-        "time stamps": lambda: check_stamps(admin, raw),
+        "topic": lambda: check_topics(pipeline, admin, raw, raw_admin),
+        "retention": lambda: check_retention(pipeline, raw_admin, raw),
+        "isolation": lambda: check_isolation(raw_admin, raw),
+        "time stamps": lambda: check_stamps(raw_admin, raw),
         "records": lambda: _check_records(pipeline, raw),
         "open files": lambda: check_files(pipeline, partitions=partitions, brokers=brokers),
         "threads": lambda: check_threads(pipeline, partitions=partitions, brokers=brokers),
@@ -85,10 +91,10 @@ def preflight(pipeline: Pipeline[Any]) -> Iterator[Finding]:
         yield from _guarded(subject, check)
 
 
-def _partitions(pipeline: Pipeline[Any], admin: AdminClient) -> int | list[Finding]:
+def _partitions(pipeline: Pipeline[Any], admin: AdminClient, raw_admin: AdminClient) -> int | list[Finding]:
     """How many partitions the stages have together; or which topics, or rights on them, are missing."""
     try:
-        return topics(pipeline, admin)
+        return topics(pipeline, admin, raw_admin)
     except KafkaException as error:
         return [Finding("topics", "unknown", error.args[0].name(), "see to the brokers, then try again")]
 

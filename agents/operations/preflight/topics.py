@@ -22,10 +22,13 @@ def partitions_of(admin: AdminClient, topic: str) -> list[int]:
     return list(found.partitions)
 
 
-def check_topics(pipeline: Pipeline[Any], admin: AdminClient, raw_topics: Sequence[str]) -> Iterator[Finding]:
-    """Partitions, replicas and settings of every topic, as `susurrus topics check` sees them."""
+def check_topics(
+    pipeline: Pipeline[Any], admin: AdminClient, raw_topics: Sequence[str], raw_admin: AdminClient
+) -> Iterator[Finding]:
+    """Partitions, replicas and settings of every topic, as `susurrus topics check` sees them. raw_admin: of the raw topics'
+    cluster."""
     wrong: dict[Finding, list[str]] = {}
-    for found in pipeline.check_topics(admin, raw_topics):
+    for found in pipeline.check_topics(admin, raw_topics, raw_admin):
         if found.level == "ok":
             yield Finding("topic", "ok", found.subject + found.text)
         else:

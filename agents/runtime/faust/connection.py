@@ -19,7 +19,7 @@ from susurrus.agents.config.kafka_properties import (
     whole,
 )
 from susurrus.agents.config.kafka_tokens import OAUTHBEARER, TokenSource
-from susurrus.agents.config.sections import KafkaSettings
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.mechanisms.errors import ConfigurationError
 
 
@@ -42,7 +42,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
         return dict(self._source.extensions)
 
 
-def for_aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
+def for_aiokafka(kafka: ClusterSettings) -> dict[str, Any]:
     """Keyword arguments that every aiokafka client starts from. Properties that have no counterpart there are left out.
 
     Raises ConfigurationError when certificate files cannot be loaded.
@@ -69,12 +69,12 @@ def for_aiokafka(kafka: KafkaSettings) -> dict[str, Any]:
     for name, argument in (("client.id", "client_id"), ("client.rack", "client_rack")):
         if name in properties:
             arguments[argument] = str(properties[name])
-    if kafka.embedded:
+    if kafka.in_process:
         arguments["check_crcs"] = False  # the embedded broker writes commit markers without a checksum
     return arguments
 
 
-def for_faust(kafka: KafkaSettings) -> dict[str, Any]:
+def for_faust(kafka: ClusterSettings) -> dict[str, Any]:
     """Arguments of ``faust.App`` that say how to reach the cluster: ``broker`` and ``broker_credentials``."""
     ours = for_aiokafka(kafka)
     mechanism, context = ours.get("sasl_mechanism"), ours.get("ssl_context")

@@ -7,6 +7,7 @@ Faust's part: the application, agents (agents/runtime/agents.py), consumer group
 import asyncio
 import gc
 import logging
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,15 +18,20 @@ from faust.serializers import codecs
 from faust.types import TP
 
 from susurrus.agents import logs
+from susurrus.agents.config.sections import ClusterSettings
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.runtime import crash_points
 from susurrus.agents.runtime.agents import agents_of
 from susurrus.agents.runtime.batch import InputPartition
 from susurrus.agents.runtime.ending import ENDING
 from susurrus.agents.runtime.faust.connection import for_aiokafka, for_faust
+from susurrus.agents.runtime.faust.elsewhere import Elsewhere
 from susurrus.agents.runtime.faust.transport import BatchTransport
+from susurrus.agents.runtime.group import Group
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.runtime.store import abandoned, set_cache_bytes
 from susurrus.agents.runtime.supervisor import Supervisor
+from susurrus.topics.spec import SOURCES
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +40,7 @@ _HEARTBEATS_PER_SESSION = 5
 _LONGEST_HEARTBEAT_SECONDS = 3.0
 """A heartbeat's answer tells a worker of a rebalance, and a rebalance waits for all workers. So a long session must not slow it."""
 _REBALANCE_SECONDS = 15.0
+_ELSEWHERE_ENDS_SECONDS = 3.0
 _FOREVER_SECONDS = 10 * 365 * 86_400.0
 
 
@@ -79,12 +86,17 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
     )
     supervisor = Supervisor(app, services, stages, heartbeat_seconds=heartbeat_seconds)
     group = supervisor.group
+    elsewhere = None if settings.input.kafka is None else _elsewhere(settings, settings.input.kafka, group)
+    group.elsewhere = elsewhere
     app.transport = BatchTransport(
         app.conf.broker_consumer,
         app,
         client_options=for_aiokafka(settings.kafka),
         is_raw=lambda topic: supervisor.stage_of(topic) is stages[0],
-        wanted_at=lambda tp: group.wanted_at(InputPartition(*tp)),
+        # What stands for sources is empty: their records come from elsewhere.
+        wanted_at=lambda tp: (
+            math.inf if elsewhere is not None and tp.topic == elsewhere.topic else group.wanted_at(InputPartition(*tp))
+        ),
         on_trouble=lambda tp, reason: group.on_trouble(InputPartition(*tp), reason),
         instance=settings.worker.instance,
         on_fenced=supervisor.on_fenced,
@@ -93,6 +105,8 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
 
     @app.on_partitions_assigned.connect
     async def assigned(app: Any, assigned: set[TP], **_: Any) -> None:
+        if elsewhere is not None and not elsewhere.ident:
+            elsewhere.start()
         supervisor.on_assigned(InputPartition(*tp) for tp in assigned)
 
     @app.on_partitions_revoked.connect
@@ -102,8 +116,22 @@ def build_app(pipeline: Pipeline[Any]) -> tuple[faust.App, Supervisor]:
     @app.on_before_shutdown.connect
     async def shutting_down(app: Any, **_: Any) -> None:
         await supervisor.stop()
+        if elsewhere is not None and elsewhere.is_alive():
+            elsewhere.end()
+            await asyncio.get_running_loop().run_in_executor(None, elsewhere.join, _ELSEWHERE_ENDS_SECONDS)
 
     return app, supervisor
+
+
+def _elsewhere(settings: Settings, kafka: ClusterSettings, group: Group) -> Elsewhere:
+    """The consumer of the other cluster, which begins with the first assignment."""
+    return Elsewhere(
+        group,
+        topic=settings.topic(SOURCES.name),
+        options=for_aiokafka(kafka),
+        servers=kafka.bootstrap_servers,
+        fetch_bytes=settings.worker.fetch_bytes,
+    )
 
 
 class _Worker(faust.Worker):
@@ -122,7 +150,7 @@ class _Worker(faust.Worker):
 
 def _attach(app: faust.App, supervisor: Supervisor) -> None:
     """Attach the agents. The raw topics are known by now; of those that are added later the route's agent gets the records, too."""
-    for agent in agents_of(supervisor.stages, supervisor.raw_topics, supervisor.group.offer):
+    for agent in agents_of(supervisor.stages, supervisor.topics_of, supervisor.group.offer):
         topic = app.topic(*agent.topics, value_serializer=_CODEC, key_serializer=_CODEC, acks=False)
         app.agent(topic, name=agent.name)(agent.consume)
 

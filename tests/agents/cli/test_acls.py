@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from susurrus.agents.cli.main import app
 from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.kafka.access import Right, rights_of
+from susurrus.agents.kafka.access import Right, grant, rights_of
 from susurrus.agents.pipelines import settings_from
 from susurrus.releases import releases
 from tests.agents.dashboard.published import dashboard
@@ -155,6 +155,65 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
     finally:
         assert worker.stop() == 0
     assert "lacks" not in worker.log.read_text()
+    assert "AUTHORIZATION" not in worker.log.read_text().upper()
+
+
+def test_on_a_cluster_of_raw_topics_a_worker_needs_no_right_but_to_read_them(guarded: Guarded, tmp_path: Path) -> None:
+    """Two users of one cluster stand for two clusters: one has the rights on raw topics, and the other has all others."""
+    forever = {"retention.ms": "-1"}
+    admin = guarded.admin()
+    admin.create_topics([NewTopic("acl-far", 2, 1, config=forever)])["acl-far"].result(20)
+    producer = Producer({"bootstrap.servers": guarded.open})
+    for user in range(400):
+        producer.produce("acl-far", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2, timestamp=1_000 + user)
+    assert producer.flush(20) == 0
+    near = {"bootstrap_servers": guarded.password, "properties": guarded.new_user("acl-near")}
+    far = {"bootstrap_servers": guarded.password, "properties": guarded.new_user("acl-far")}
+    own = {
+        "pipeline": {"prefix": "acl-far"},
+        "kafka": near,
+        "input": {"topic": "acl-far", "kafka": far},
+        "worker": {"data_directory": str(tmp_path / "state")},
+    }
+    file, all_mighty = tmp_path / "worker.toml", tmp_path / "admin.toml"
+    file.write_text(tomli_w.dumps(merged(CONFIGURATION, own)))
+    settings = settings_from(merged(CONFIGURATION, own), environ={})
+    printed = run("acls", "--config", str(file)).splitlines()
+    assert [line for line in printed if line.startswith("#")] == ["# worker User:acl-near", "# worker User:acl-far"]
+    there = printed[printed.index("# worker User:acl-far") + 1 :]
+    assert [line.partition("--allow-principal ")[2] for line in there] == [
+        "User:acl-far --operation Read --operation Describe --operation DescribeConfigs --topic acl-far",
+        "User:acl-far --operation Describe --resource-pattern-type prefixed --group acl-far.web-",
+    ]
+    properties = {
+        "security.protocol": "PLAINTEXT",
+        "sasl.username": None,
+        "sasl.password": None,
+        "sasl.mechanism": None,
+    }
+    data = merged(
+        merged(CONFIGURATION, own),
+        {
+            "kafka": {"bootstrap_servers": guarded.open, "properties": properties},
+            "input": {"kafka": {"bootstrap_servers": guarded.open, "properties": properties}},
+        },
+    )
+    all_mighty.write_text(tomli_w.dumps(data))
+    run("topics", "create", "--config", str(all_mighty))
+    for principal, elsewhere in (("User:acl-near", False), ("User:acl-far", True)):
+        grant(admin, principal, [one for one in rights_of(settings, "worker") if one.elsewhere is elsewhere])
+    worker = Worker(file, tmp_path, {})
+    try:
+        shown = merged(data, {"input": {"kafka": None}})
+        with ReleaseReader(HistogramSettings.of(settings_from(shown, environ={}))) as reader:
+            deadline, found = time.monotonic() + PATIENCE, list[Release]()
+            while not found or not found[-1].final:
+                found += reader.poll(0.2)
+                assert worker.process.poll() is None, worker.tail()
+                assert time.monotonic() < deadline, worker.tail()
+        assert found[-1].keys == ["a"]
+    finally:
+        assert worker.stop() == 0
     assert "AUTHORIZATION" not in worker.log.read_text().upper()
 
 

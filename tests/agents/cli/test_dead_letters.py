@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.operations.dead_letters import newest_reasons, scan
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics.dead_letter import DeadLetter, encode_headers

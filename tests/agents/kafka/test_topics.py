@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.topics import create_topics, few_brokers
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import SusurrusError

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.planning.charging import ChargingAccount

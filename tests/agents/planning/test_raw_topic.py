@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.planning.raw_topic import Slice, newest, oldest, records_of, stamped
 from susurrus.agents.planning.sample import read_slice, read_topic
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError

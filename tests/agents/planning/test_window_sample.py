@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.planning import window_sample
 from susurrus.agents.planning.sample import read_topic
 from susurrus.agents.planning.window_sample import read_window, window_named

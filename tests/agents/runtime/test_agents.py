@@ -24,7 +24,7 @@ def test_the_module_says_which_topics_the_agents_of_a_kind_consume(kind: str) ->
     said = re.findall(rf"^\| `{kind}` \| `([\w-]+)` \| (.+) \|$", agents.__doc__ or "", re.MULTILINE)
     expected = [
         (agent.name, f"`{agent.topics[0].removeprefix(prefix)}`" if agent.topics[0].startswith(prefix) else raw_topics)
-        for agent in agents_of(pipeline.stages, [raw], lambda place, batch: None)
+        for agent in agents_of(pipeline.stages, lambda stage: stage.inputs([raw]), lambda place, batch: None)
     ]
     assert pipeline.stages[0].inputs([raw]) == (raw,)
     assert said == expected
@@ -39,8 +39,8 @@ def test_an_agent_hands_every_batch_to_its_partition_and_does_nothing_else() -> 
         for (topic, partition), batch in zip(places, batches, strict=True):
             yield SimpleNamespace(message=SimpleNamespace(topic=topic, partition=partition), value=batch)
 
-    stage: Any = SimpleNamespace(name="route", inputs=tuple)
-    [agent] = agents_of([stage], ["raw", "more"], lambda place, batch: offered.append((place, batch)))
+    stage: Any = SimpleNamespace(name="route")
+    [agent] = agents_of([stage], lambda of: ("raw", "more"), lambda place, batch: offered.append((place, batch)))
     assert (agent.name, agent.topics) == ("route", ("raw", "more"))
     asyncio.run(agent.consume(SimpleNamespace(events=events)))  # type: ignore[arg-type]
     assert offered == list(zip(places, batches, strict=True))

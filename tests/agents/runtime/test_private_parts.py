@@ -64,7 +64,7 @@ OF_THE_REGISTRYS_CLIENT = {  # agents/formats/apicurio.py
 }
 
 RELIED_ON = {
-    # agents/runtime/faust/transport.py overrides or calls these
+    # agents/runtime/faust/transport.py and fetching.py override or call these
     f"{DRIVER}:AIOKafkaConsumerThread": ["_create_worker_consumer", "_fetch_records", "_ensure_consumer", "_assignor"],
     "faust.transport.consumer:ConsumerThread": ["call_thread", "consumer", "app"],
     f"{DRIVER}:Consumer": [
@@ -209,11 +209,14 @@ def private_names(source: str) -> set[str]:
     return found
 
 
-OURS = {"_fetched", "_put_aside", "_has_room", "_waits"}
+OURS = {"_fetched", "_put_aside", "_waits"}
 """Private methods that our subclasses add."""
 
 
-USING = ["runtime/faust/transport.py", "runtime/faust/membership.py", "runtime/faust/worker.py", "formats/apicurio.py"]
+USING = [
+    *(f"runtime/faust/{name}.py" for name in ("transport", "fetching", "membership", "worker")),
+    "formats/apicurio.py",
+]
 """The files below agents/ that rely on private parts."""
 
 

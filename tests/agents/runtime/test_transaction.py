@@ -32,7 +32,7 @@ class StubProducer:
         return "hangs" not in self.errors
 
 
-def commit(producer: StubProducer) -> list[float]:
+def commit(producer: StubProducer, group_reads: bool = True) -> list[float]:
     """One commit without outputs; how often it gave a sign of life."""
     alive: list[float] = []
     changelog: Any = SimpleNamespace(prepare=lambda *_: None, produce=lambda *_: None, apply=lambda *_: None)
@@ -43,11 +43,18 @@ def commit(producer: StubProducer) -> list[float]:
         stage_name="route",
         partition=0,
         place=InputPartition("raw", 0),
+        group_reads=group_reads,
         mark_alive=lambda: alive.append(0.0),
     )
     made._producer = producer  # type: ignore[assignment]
     made.commit(Commit(position=7, meta={}, outputs=[]), None, "id")  # type: ignore[arg-type]
     return alive
+
+
+def test_the_group_has_no_position_of_an_input_that_is_on_another_cluster() -> None:
+    producer = StubProducer()
+    commit(producer, group_reads=False)
+    assert producer.calls == ["begin", "commit"]
 
 
 STEPS = ["begin", "send_offsets_to", "commit"]

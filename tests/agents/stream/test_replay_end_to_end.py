@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from susurrus.agents.kafka.clients import clients_of
+from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.topics import ledger
 from tests.broker import Broker, wait_for
 from tests.chaos.test_refusals import wait_until_refused

@@ -32,9 +32,10 @@ from faust.types import TP
 
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.faust import transport
+from susurrus.agents.runtime.faust import fetching, transport
+from susurrus.agents.runtime.faust.fetching import UnderWay, take_whole_batches
 from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch
-from susurrus.agents.runtime.faust.transport import BatchConsumer, BatchConsumerThread, take_whole_batches
+from susurrus.agents.runtime.faust.transport import BatchConsumer, BatchConsumerThread
 
 TPS = [TP("raw", 0), TP("raw", 1), TP("by-user", 0)]
 
@@ -75,7 +76,7 @@ def consumer_of(reading: set[TP]) -> BatchConsumer:
         wanted_at=lambda tp: 0.0 if tp in reading else math.inf, is_raw=lambda topic: topic == "raw"
     )
     consumer._message_numbers = itertools.count(1 << 62)
-    consumer._under_way, consumer._next_round, consumer._backlog_seen = {}, 0.0, 0.0
+    consumer._under_way, consumer._next_round, consumer._backlog_seen = UnderWay(), 0.0, 0.0
     return consumer
 
 
@@ -169,7 +170,7 @@ def test_a_batch_that_faust_dropped_frees_its_place_in_the_end_whoever_refers_to
     """A frame in some traceback does, and the collector is set to look rarely."""
     consumer = consumer_of(set(TPS))
     held = [get(consumer, {TPS[0]}), get(consumer, {TPS[0]})]
-    monkeypatch.setattr(transport, "_LOST_SECONDS", 0.0)
+    monkeypatch.setattr(fetching, "_LOST_SECONDS", 0.0)
     assert list(get(consumer, {TPS[0]})) == [TPS[0]]
     for found in held:
         found[TPS[0]].offered = True  # what a task holds is finished by the task, however long it takes
@@ -525,7 +526,7 @@ def test_whole_batches_bring_what_aiokafka_would_have_brought_record_by_record(
 def test_the_fetcher_makes_batches_that_keep_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else every stage would go on by parsed records, only slower."""
     monkeypatch.setattr(fetcher, "MemoryRecords", MemoryRecords)
-    transport.keep_bytes()
+    fetching.keep_bytes()
     assert fetcher.MemoryRecords is KeptRecords
     makes = [
         node

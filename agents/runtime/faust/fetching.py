@@ -1,0 +1,272 @@
+"""Fetches record batches by aiokafka and makes a `Batch` of what one fetch brought of a partition.
+
+Both consumers do so: the one of the group, inside Faust (transport.py), and the one of the raw topics' own cluster (elsewhere.py).
+A partition that cannot be read is put aside for a while; the others go on.
+"""
+
+import asyncio
+import logging
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer import fetcher as aiokafka_fetcher
+from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
+from aiokafka.errors import ConsumerStoppedError, GroupAuthorizationFailedError, IllegalStateError
+
+from susurrus.agents.finding import Finding, waits
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.batch import Batch, InputPartition
+from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch, batch_at
+
+log = logging.getLogger(__name__)
+
+IDLE_SLEEP_SECONDS = 0.02
+POLL_SECONDS = 0.1
+_UNREAD_SECONDS = 0.03
+"""aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
+its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
+_ASIDE_SECONDS = 5.0
+_BATCHES_UNDER_WAY = 2
+_LOST_SECONDS = 30.0
+"""A batch that no agent has received for so long was dropped in a rebalance, even if something still refers to it."""
+
+
+class UnderWay:
+    """The batches of each partition that nobody has finished yet. They are counted as long as they are alive."""
+
+    def __init__(self) -> None:
+        self._batches: dict[InputPartition, weakref.WeakSet[Batch]] = {}
+
+    def add(self, place: InputPartition, batch: Batch) -> None:
+        """Count a batch."""
+        self._batches.setdefault(place, weakref.WeakSet()).add(batch)
+
+    def has_room(self, place: InputPartition) -> bool:
+        """Whether a partition may have one more."""
+        lost = time.monotonic() - _LOST_SECONDS
+        under_way = [b for b in self._batches.get(place, ()) if not b.finished and (b.offered or b.born > lost)]
+        return len(under_way) < _BATCHES_UNDER_WAY
+
+
+class BatchFetcher(ABC):
+    """What fetches. Used by the thread that owns the aiokafka consumer."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.sought: dict[InputPartition, tuple[int]] = {}
+        """The offset of the last seek of each partition, in a new object for every seek."""
+        self._aside: dict[InputPartition, tuple[str, float]] = {}
+        """Partitions that cannot be read: why, and when they are tried again."""
+
+    @property
+    @abstractmethod
+    def flow_active(self) -> bool:
+        """Whether records are wanted at all."""
+
+    @abstractmethod
+    def is_raw(self, topic: str) -> bool:
+        """Whether others write a topic."""
+
+    @abstractmethod
+    def on_trouble(self, place: InputPartition, reason: Finding) -> None:
+        """Called every few seconds for a partition that cannot be read."""
+
+    def seek(self, consumer: AIOKafkaConsumer, place: InputPartition, offset: int) -> None:
+        """Continue reading a partition at an offset."""
+        consumer.seek(TopicPartition(*place), offset)
+        self.sought[place] = (offset,)
+
+    def _waits(self, tp: TopicPartition, now: float) -> bool:
+        """Whether a partition has been put aside and is not yet tried again."""
+        return self._aside.get(InputPartition(tp.topic, tp.partition), ("", 0.0))[1] > now
+
+    async def fetch(
+        self, consumer: AIOKafkaConsumer, places: Set[InputPartition], *, timeout: float, generation: int
+    ) -> dict[InputPartition, Batch]:
+        """What has arrived of these partitions, or is the next to arrive; empty at the time-out. generation: of the group."""
+        subscription = consumer._subscription.subscription
+        assignment = subscription.assignment if subscription is not None else None
+        if assignment is None or not assignment.active:
+            await asyncio.sleep(IDLE_SLEEP_SECONDS)
+            return {}
+
+        def position(partition: TopicPartition) -> int | None:
+            if partition not in assignment.tps or not assignment.active:
+                return None
+            state = assignment.state_value(partition)
+            return state.position if state is not None and state.has_valid_position else None
+
+        def life(partition: TopicPartition) -> object:
+            """A new object after every reset of the position, as when retention has deleted unread records."""
+            state = assignment.state_value(partition) if partition in assignment.tps else None
+            return None if state is None else state._position_fut
+
+        wanted = {TopicPartition(tp.topic, tp.partition) for tp in places}
+        now = time.monotonic()
+        starts = {tp: start for tp in wanted if (start := position(tp)) is not None and not self._waits(tp, now)}
+        if not starts:
+            await asyncio.sleep(IDLE_SLEEP_SECONDS)
+            return {}
+        consumer._fetcher._prefetch_backoff = _UNREAD_SECONDS
+        consumer.resume(*starts)
+        lives = {tp: life(tp) for tp in starts}
+        sought = {tp: self.sought.get(InputPartition(tp.topic, tp.partition)) for tp in starts}
+        fetched = await self._fetched(consumer._fetcher, starts, position, timeout)
+        batches: dict[InputPartition, Batch] = {}
+        for tp, start in starts.items():
+            end, place = position(tp), InputPartition(tp.topic, tp.partition)
+            if self._waits(tp, now):
+                continue  # its position may have advanced without a record
+            last = self.sought.get(place)
+            if last is not None and last is not sought[tp]:
+                # A seek came while this waited. The records were fetched after it, because a fetch with records ends the wait.
+                [start] = last
+            # After a reset, start and end belong to different lives. The next batch shows the gap to the task.
+            if end is not None and end > start and life(tp) is lives[tp]:
+                records = Fetched(fetched.get(tp, []), start)
+                stable = assignment.state_value(tp).lso
+                at_end = stable is not None and end >= stable
+                batches[place] = Batch(Offset(start), Offset(end), records, generation, at_end)
+                if at_end and self.is_raw(tp.topic):
+                    # Otherwise aiokafka would fetch the little that comes at once, and hold it back until it is asked for.
+                    consumer.pause(tp)
+        return batches
+
+    async def _fetched(
+        self,
+        fetcher: Any,
+        starts: Mapping[TopicPartition, int],
+        position: Callable[[TopicPartition], int | None],
+        timeout: float,
+    ) -> Mapping[TopicPartition, list[Any]]:
+        """The record batches that have arrived, or the next to arrive; empty at the time-out, or if only holes were passed."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if not self.flow_active:
+                return {}
+            if fetcher._closed:
+                raise ConsumerStoppedError
+            for tp in starts:
+                result = fetcher._records.get(tp)
+                if isinstance(result, FetchResult) and result._partition_records is not None:
+                    take_whole_batches(result._partition_records)
+            if fetcher._subscriptions.reassignment_in_progress:
+                return {}
+            fetched: dict[TopicPartition, list[Any]] = {}
+            failed = False
+            with fetcher._subscriptions.fetch_context():
+                # One by one: a partition that cannot be read must not keep others from being read, nor end the worker.
+                for tp in starts:
+                    if tp in fetcher._records:
+                        try:
+                            brought = await fetcher.fetched_records({tp}, timeout=0)
+                        except _NOT_OF_A_PARTITION:
+                            raise
+                        except Exception as error:
+                            failed = True
+                            self._put_aside(InputPartition(tp.topic, tp.partition), error)
+                        else:
+                            fetched.update(brought)
+                            if brought:
+                                self._aside.pop(InputPartition(tp.topic, tp.partition), None)
+            left = deadline - time.monotonic()
+            if fetched or failed or left <= 0 or any(position(tp) != start for tp, start in starts.items()):
+                return fetched
+            waiter = fetcher._create_fetch_waiter()
+            done, _ = await asyncio.wait([waiter], timeout=left)
+            if done:
+                waiter.result()  # raises what the fetcher met, such as a missing permission
+            else:
+                waiter.cancel()
+
+    def _put_aside(self, place: InputPartition, error: Exception) -> None:
+        """A damaged record batch, a permission taken away: this partition waits, the others go on."""
+        what = type(error).__name__
+        if self._aside.get(place, ("",))[0] != what:
+            log.error("%s-%d cannot be read (%s); it is tried again", place.topic, place.partition, what)
+        self._aside[place] = (what, time.monotonic() + _ASIDE_SECONDS)
+        more, action = _REMEDIES.get(what, ("", "look at the brokers' logs"))
+        self.on_trouble(
+            place,
+            waits("input", f"topic={place.topic} partition={place.partition} cannot be read ({what}){more}", action),
+        )
+
+
+_NOT_OF_A_PARTITION = (ConsumerStoppedError, GroupAuthorizationFailedError, IllegalStateError)
+_REMEDIES = {
+    "CorruptRecordException": (
+        ": a record batch is damaged",
+        "look at the disk of the partition's leader, and let a sound replica lead",
+    ),
+    "TopicAuthorizationFailedError": ("", "give the workers the right to read it back"),
+}
+
+
+def keep_bytes() -> None:
+    """Let aiokafka's fetcher make its record batches with their bytes: it knows their class by this name of its module."""
+    aiokafka_fetcher.MemoryRecords = KeptRecords
+
+
+class _Whole(list[Any]):
+    """All records of one record batch. To aiokafka it is one record with the offset of the last."""
+
+    @property
+    def offset(self) -> int:
+        """aiokafka compares it with its position, and continues behind it."""
+        offset: int = self[-1].offset
+        return offset
+
+
+class _WholeBatch:
+    """A record batch of aiokafka that iterates as one record: ``kept`` where there is one. All else is the batch's own."""
+
+    def __init__(self, batch: Any, kept: RecordBatch | None) -> None:
+        self._batch, self._kept = batch, kept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[RecordBatch | _Whole]:
+        if self._kept is not None:
+            yield self._kept
+        elif records := _Whole(self._batch):
+            yield records
+
+    def __next__(self) -> Any:
+        """The single record of a control batch."""
+        return next(self._batch)
+
+
+class _WholeBatches:
+    """The record batches of a fetch, each as a whole and unparsed where the fetch has kept its bytes."""
+
+    def __init__(self, batches: Any) -> None:
+        self._batches, self._at = batches, 0
+        self._data = batches.data if isinstance(batches, KeptRecords) and isinstance(batches.data, bytes) else None
+
+    def has_next(self) -> bool:
+        """Whether there is another batch."""
+        more: bool = self._batches.has_next()
+        return more
+
+    def next_batch(self) -> _WholeBatch:
+        """The next record batch."""
+        batch, kept = self._batches.next_batch(), None
+        if self._data is not None:
+            kept, self._at = batch_at(self._data, self._at)
+        return _WholeBatch(batch, kept)
+
+
+def take_whole_batches(fetched: PartitionRecords) -> None:
+    """Let aiokafka pass on what it has fetched of a partition by whole record batches; it decides which are to be read.
+
+    Its Python code for each record costs more than parsing, and wraps the record in a second object. A stage needs only what the
+    parsed record has: offset, time stamp and its type, key and value.
+    """
+    if not isinstance(fetched._records, _WholeBatches):
+        fetched._records = _WholeBatches(fetched._records)
+        fetched._consumer_record = lambda tp, batch: batch
