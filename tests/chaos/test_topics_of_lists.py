@@ -116,7 +116,7 @@ def test_a_worker_killed_between_two_steps_changes_no_byte_and_no_dead_letter(
     kafka: Broker, topics: Topics, in_peace: Public, tmp_path: Path, stage: str, points: Sequence[str]
 ) -> None:
     with Pipeline(kafka, tmp_path, topics[0], over(topics, **CRASHING)) as pipeline:
-        pipeline.crash_everywhere(stage, 2, points)
+        pipeline.crash_everywhere(stage, 1, points)
         pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "empty"))
         pipeline.wait()
         assert pipeline.public() == in_peace

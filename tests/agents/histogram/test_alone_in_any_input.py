@@ -17,7 +17,8 @@ from susurrus.topics import by_user
 from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.records.raw import MAX_ITEMS
 from susurrus.topics.wire.packing import Kind, kind_of
-from tests.agents.histogram.odd_input import CASES, PROTOBUF, Case, Registry, Sent, odd_records, usual_records
+from tests.agents.histogram.input_cases import CASES, PROTOBUF, Case, Registry, Sent
+from tests.agents.histogram.odd_input import odd_records, usual_records
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW, Runner, services_of
 
