@@ -105,7 +105,7 @@ WORKER = """
         begun.wait()
     ENDING.exit_code = {code}
     supervisor = SimpleNamespace(
-        worker="w", left_behind=left, stages=(), raw_topics=(), group=SimpleNamespace(offer=None, loop=None)
+        worker="w", left_behind=left, stages=(), topics_of=None, group=SimpleNamespace(offer=None, loop=None)
     )
     worker.run(None, supervisor, "INFO")
 """
