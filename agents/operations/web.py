@@ -78,8 +78,8 @@ class Pages:
         lines = [f"{self._settings.application}: worker {supervisor.worker}, generation {supervisor.group.generation}"]
         if supervisor.health.waits_for:
             lines.append(f"not started yet: {supervisor.health.waits_for}")
-        for (topic, partition), task in sorted(supervisor.group.tasks.items()):
-            facts = task.report()
+        for _, task in sorted(supervisor.group.tasks.items()):
+            facts, (topic, partition) = task.report(), task.context.place
             reason = task.stall()
             lines.append(
                 f"{task.name} ({topic} {partition}): {state_of(task, reason)}, "

@@ -3,6 +3,7 @@
 All is there when the worker looks at the start (tests/agents/operations/test_probe.py), and is taken away before its tasks begin.
 """
 
+import re
 import urllib.request
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def test_a_topic_that_is_missing_is_named_and_once_created_the_worker_goes_on(
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
                 return str(answer.read().decode())
 
-        wait_for(lambda: f"{who}-0: refused" in words() and topic in words(), "its page says so")
+        wait_for(lambda: re.search(rf"{who}-0 \(.*\): refused.*{re.escape(topic)}", words()), "its page says so")
         if missing != "ledger":
             [row] = wait_until_refused(pipeline, (who, 0))
             assert topic in str(row.finding)

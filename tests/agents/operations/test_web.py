@@ -70,7 +70,7 @@ class Task(SimpleNamespace):
             "committing": SimpleNamespace(
                 position=12, committed_at=time.monotonic() - 5, store_bytes=4096, counters={"in": 100, "late": 2}
             ),
-            "alive_at": time.monotonic(),
+            "alive_at": time.monotonic(), "context": SimpleNamespace(place=(stage, partition)),
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
 
