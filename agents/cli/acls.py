@@ -66,22 +66,21 @@ def acls(
 def _apply(settings: Settings, wanted: list[tuple[Role, str, tuple[Right, ...]]]) -> None:
     if settings.kafka.embedded:
         raise ConfigurationError("kafka.embedded=true: the embedded broker has no rights; give a real one")
-    clusters = {False: settings.kafka, **({} if settings.input.kafka is None else {True: settings.input.kafka})}
-    admins = {elsewhere: reach(Cluster(kafka)) for elsewhere, kafka in clusters.items()}
+    admins = [(kafka, reach(Cluster(kafka))) for kafka in settings.clusters]
     for role, principal, rights in wanted:
         missing: set[tuple[str, str, bool]] = set()
-        for elsewhere, admin in admins.items():
-            there = [right for right in rights if right.elsewhere == elsewhere]
+        for kafka, admin in admins:
+            there = [right for right in rights if right.cluster(settings) is kafka]
             try:
                 lacking = missing_rights(admin, principal, there) if there else []
                 grant(admin, principal, lacking)
             except KafkaException as error:
                 if (advice := _REFUSED.get(error.args[0].code())) is None:
                     raise
-                section = f"{clusters[elsewhere].section}.properties"
-                user = clusters[elsewhere].properties.get("sasl.username", f"the user of {section}")
+                section = f"{kafka.section}.properties"
+                user = kafka.properties.get("sasl.username", f"the user of {section}")
                 raise ConfigurationError(f"{section}: {user} {advice}") from None
-            missing |= {(right.resource, right.name, elsewhere) for right in lacking}
+            missing |= {(right.resource, right.name, right.elsewhere) for right in lacking}
         for right in rights:
             granted = (right.resource, right.name, right.elsewhere) in missing
             what = f"{right.resource} {right.name}{'*' if right.prefixed else ''}"
@@ -96,12 +95,10 @@ def _principal(user: str) -> str:
 def _of_own_users(settings: Settings) -> list[tuple[Role, str, tuple[Right, ...]]]:
     """The rights of a worker for the users that the file names; there may be another one on the cluster of the raw topics."""
     rights = rights_of(settings, "worker")
-    own = tuple(right for right in rights if not right.elsewhere)
-    found: list[tuple[Role, str, tuple[Right, ...]]] = [("worker", _principal(_own_user(settings.kafka)), own)]
-    if settings.input.kafka is not None:
-        there = tuple(right for right in rights if right.elsewhere)
-        found.append(("worker", _principal(_own_user(settings.input.kafka)), there))
-    return found
+    return [
+        ("worker", _principal(_own_user(kafka)), tuple(right for right in rights if right.cluster(settings) is kafka))
+        for kafka in settings.clusters
+    ]
 
 
 def _own_user(kafka: ClusterSettings) -> str:

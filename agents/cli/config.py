@@ -75,10 +75,7 @@ def _clients(settings: Settings, missing: Sequence[Finding]) -> Iterator[Finding
         yield Finding("kafka.properties", "unknown", text, action)
     if not refused:
         try:
-            for kafka in {
-                settings.kafka.section: settings.kafka,
-                settings.raw_kafka.section: settings.raw_kafka,
-            }.values():
+            for kafka in settings.clusters:
                 kafka_properties.load_files(kafka)
         except ConfigurationError as error:
             yield Finding("kafka.properties", "unknown", error.text, error.action)

@@ -22,7 +22,6 @@ from susurrus.agents.types.one_of import nearest
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", *kafka_tokens.MECHANISMS)
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_NAMED: Final = re.compile(r"(?<![\w.])kafka\.(properties|bootstrap_servers)\b")
 _NOT_HERE: Final = "belongs to programs, not to a configuration; leave it out"
 
 
@@ -36,12 +35,7 @@ def problems(kafka: ClusterSettings) -> list[str]:
         for name, value in kafka.properties.items()
         if value != "" and (problem := librdkafka_refuses(name, value)) is not None
     ]
-    return [in_section(kafka, line) for line in found]
-
-
-def in_section(kafka: ClusterSettings, text: str) -> str:
-    """A message about a cluster's settings, with the section that they are in."""
-    return text if kafka.section == "kafka" else _NAMED.sub(rf"{kafka.section}.\1", text)
+    return [kafka.named(line) for line in found]
 
 
 def place(name: str) -> str:
@@ -51,7 +45,7 @@ def place(name: str) -> str:
 
 def of_section(kafka: ClusterSettings, found: Finding) -> Finding:
     """A finding about a cluster's settings, with the section that they are in."""
-    subject, text, action = (in_section(kafka, part) for part in (found.subject, found.text, found.action))
+    subject, text, action = map(kafka.named, (found.subject, found.text, found.action))
     return replace(found, subject=subject, text=text, action=action)
 
 

@@ -5,7 +5,8 @@ TLS once. agents/runtime/faust/connection.py translates; kafka_checks.py refuses
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from susurrus.agents.config import kafka_certificates, kafka_tokens
@@ -43,7 +44,17 @@ _FILES: Final = (
 
 def librdkafka(kafka: ClusterSettings) -> dict[str, Any]:
     """The configuration that every confluent-kafka client starts from. Asks for a token, where one is needed: see `with_token`."""
-    return with_token({"bootstrap.servers": kafka.bootstrap_servers, **kafka.properties})
+    with _section_named(kafka):
+        return with_token({"bootstrap.servers": kafka.bootstrap_servers, **kafka.properties})
+
+
+@contextmanager
+def _section_named(kafka: ClusterSettings) -> Iterator[None]:
+    """Let a ConfigurationError name the section of this cluster."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise type(error)(kafka.named(error.text), kafka.named(error.action)) from None
 
 
 def with_token(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,12 +92,8 @@ def token_source(properties: Mapping[str, Any]) -> kafka_tokens.TokenSource | No
 def load_files(kafka: ClusterSettings) -> None:
     """Load the TLS files once, where TLS is asked for. Raises ConfigurationError when they cannot be loaded."""
     if protocol_of(kafka.properties).endswith("SSL"):
-        try:
+        with _section_named(kafka):
             ssl_context(kafka.properties)
-        except ConfigurationError as error:
-            raise ConfigurationError(
-                error.text.replace("kafka.properties", f"{kafka.section}.properties"), error.action
-            ) from None
 
 
 def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:

@@ -4,8 +4,9 @@ Attribute names are the names in the TOML file. Durations and instants are ints 
 The text under a field is its documentation: ``susurrus config schema`` prints it and docs/configuration.md lists it.
 """
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -30,6 +31,9 @@ class PipelineSettings(Section):
     """Common prefix of all topics, so that one prefix ACL covers them."""
 
 
+_OF_KAFKA: Final = re.compile(r"(?<![\w.])kafka\.(properties|bootstrap_servers)\b")
+
+
 class ClusterSettings(Section):
     """How to reach a cluster."""
 
@@ -46,6 +50,10 @@ class ClusterSettings(Section):
     def in_process(self) -> bool:
         """Whether the broker is the embedded one, inside this process."""
         return False
+
+    def named(self, text: str) -> str:
+        """A message about the settings of `[kafka]`, with the section that these are in."""
+        return _OF_KAFKA.sub(rf"{self.section}.\1", text)
 
 
 class KafkaSettings(ClusterSettings):

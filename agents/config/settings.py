@@ -173,7 +173,12 @@ class Settings(Section):
     @property
     def raw_kafka(self) -> ClusterSettings:
         """How to reach the cluster that has the raw topics."""
-        return self.kafka if self.input.kafka is None else self.input.kafka
+        return self.clusters[-1]
+
+    @property
+    def clusters(self) -> tuple[ClusterSettings, ...]:
+        """How to reach the pipeline's own cluster, and that of the raw topics where it is another one."""
+        return (self.kafka,) if self.input.kafka is None else (self.kafka, self.input.kafka)
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
@@ -222,8 +227,8 @@ class Settings(Section):
     def problems(self) -> list[str]:
         """Everything that is wrong with the settings as a whole, one line each that ends with the fix."""
         return [
-            *kafka_checks.problems(self.kafka),
-            *([] if self.input.kafka is None else [*kafka_checks.problems(self.input.kafka), *self._of_two_clusters()]),
+            *(problem for kafka in self.clusters for problem in kafka_checks.problems(kafka)),
+            *([] if self.input.kafka is None else self._of_two_clusters()),
             *checks.calendar(self.window),
             *checks.topics(self.topics),
             *self.output.problems(),

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from susurrus.agents.config.raw_topics import literal_prefix
+from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
 from susurrus.topics import charges
@@ -58,9 +59,13 @@ class Right:
         found = name.startswith(self.name) if self.prefixed else self.name in (name, "*")
         return resource == self.resource and found
 
+    def cluster(self, settings: Settings) -> ClusterSettings:
+        """Where it is granted."""
+        return settings.raw_kafka if self.elsewhere else settings.kafka
+
     def command(self, settings: Settings, principal: str) -> str:
         """The command that grants it. principal: as the shell takes it."""
-        servers = (settings.raw_kafka if self.elsewhere else settings.kafka).bootstrap_servers
+        servers = self.cluster(settings).bootstrap_servers
         operations = " ".join(f"--operation {word(operation)}" for operation in self.operations)
         pattern = "--resource-pattern-type prefixed " if self.prefixed else ""
         return (

@@ -15,6 +15,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     NewPartitions,
     NewTopic,
@@ -73,6 +74,15 @@ def _charges_config(settings: Settings, replication: int) -> dict[str, str]:
     return {**config, "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication))}
 
 
+def _of_raw_topics(
+    settings: Settings, metadata: ClusterMetadata, raw_topics: Sequence[str] | None, raw_admin: AdminClient | None
+) -> tuple[Sequence[str], int]:
+    """The raw topics, and how many partitions all of them have. metadata: of the pipeline's cluster."""
+    there = metadata if raw_admin is None else raw_admin.list_topics(timeout=REQUEST_SECONDS)
+    raw_topics = visible(settings, there.topics) if raw_topics is None else raw_topics
+    return raw_topics, _raw_partitions(settings, there.topics, raw_topics)
+
+
 def _raw_partitions(settings: Settings, topics: Mapping[str, TopicMetadata], raw_topics: Sequence[str]) -> int:
     """How many partitions all raw topics have. topics: all of their cluster, because asking for one would create it where the
     broker creates topics by itself."""
@@ -127,9 +137,7 @@ def create_topics(
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     there = admin if raw_admin is None else raw_admin
-    raw_metadata = metadata if raw_admin is None else raw_admin.list_topics(timeout=REQUEST_SECONDS)
-    raw_topics = visible(settings, raw_metadata.topics) if raw_topics is None else raw_topics
-    raw = _raw_partitions(settings, raw_metadata.topics, raw_topics)
+    raw_topics, raw = _of_raw_topics(settings, metadata, raw_topics, raw_admin)
     replication = _replicas(settings, len(metadata.brokers))
     few = few_brokers(settings, len(metadata.brokers))
     found = [] if few is None else [few]
@@ -207,9 +215,7 @@ def check_topics(
     raw_topics, raw_admin: as there.
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
-    raw_metadata = metadata if raw_admin is None else raw_admin.list_topics(timeout=REQUEST_SECONDS)
-    raw_topics = visible(settings, raw_metadata.topics) if raw_topics is None else raw_topics
-    raw = _raw_partitions(settings, raw_metadata.topics, raw_topics)
+    _, raw = _of_raw_topics(settings, metadata, raw_topics, raw_admin)
     shared = charges.topic_name(settings.pipeline.prefix)
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in (shared, *wanted) if name in metadata.topics]

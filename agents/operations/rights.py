@@ -133,7 +133,7 @@ def _on_topics(settings: Settings, short: list[tuple[str, str]], raw: Sequence[s
 
 def missing_right(settings: Settings, right: str, on: str, gives: Right) -> Finding:
     """What is missing, and the command that gives it."""
-    user = (settings.raw_kafka if gives.elsewhere else settings.kafka).properties.get("sasl.username")
+    user = gives.cluster(settings).properties.get("sasl.username")
     principal = shlex.quote(f"User:{user}") if user is not None else '"User:<the worker\'s principal>"'
     command = gives.command(settings, principal)
     return Finding("rights", "failure", f"the right {right} on {on} is missing", f"give it:\n    {command}")

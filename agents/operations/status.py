@@ -102,8 +102,7 @@ def judge(
     """One row per (stage, partition) of ``ends`` (the input's end offsets), and per refusal beyond them.
 
     owned: what the consumer group has assigned; None where it does not know. inputs: (topic, partition) that each row reads. A
-    partition reports only what changes, so an
-    old report alone means nothing.
+    partition reports only what changes, so an old report alone means nothing.
     """
     records = list(records)
     reports = {(r.stage, r.partition): r for r in records if isinstance(r, ledger.Status)}

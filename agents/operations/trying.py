@@ -6,7 +6,7 @@ A refused row is decided again for one setting alone, and then for the next: the
 blame. It is exact raw data, so it is for operators inside the trust zone; it has references to records and no values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -106,11 +106,15 @@ def try_records(
             record = records[int(owner[row])]
             item = None if found.item is None or found.item[row] < 0 else int(found.item[row])
             fate.examples.append(RecordPlace(record.topic, record.partition, record.offset, item))
-    trial.fates = sorted(fates.values(), key=lambda fate: (_ORDER.index(fate.outcome), -fate.number))
+    trial.fates = _in_order(fates.values())
     return trial
 
 
 _ORDER: Final[tuple[Outcome, ...]] = ("kept", "late", "left out", "dead letter")
+
+
+def _in_order(fates: Iterable[Fate]) -> list[Fate]:
+    return sorted(fates, key=lambda fate: (_ORDER.index(fate.outcome), -fate.number))
 
 
 def merged(trials: Sequence[Trial]) -> Trial:
@@ -123,7 +127,7 @@ def merged(trials: Sequence[Trial]) -> Trial:
     return Trial(
         records=sum(trial.records for trial in trials),
         rows=sum(trial.rows for trial in trials),
-        fates=sorted(fates.values(), key=lambda fate: (_ORDER.index(fate.outcome), -fate.number)),
+        fates=_in_order(fates.values()),
         waits=sum(trial.waits for trial in trials),
         waiting=next((trial.waiting for trial in trials if trial.waiting is not None), None),
         before_start=sum(trial.before_start for trial in trials),

@@ -139,6 +139,19 @@ def test_a_pattern_reads_the_topics_that_exist_when_the_pipeline_begins_and_no_l
 EVERY, LENGTH = 2_000, 600_000
 
 
+def live(first: str) -> dict[str, Any]:
+    """A pipeline with triggers every two seconds, which begins with one topic of a list."""
+    start = int(time.time() * 1000) // LENGTH * LENGTH
+    return {
+        "input": {"topic": None, "topics": [first], "user": "name", "key": ["number"]},
+        "start": {"from": "earliest", "first_window": format_time(start)},
+        "clock": {"kind": "broker", "until": None, "grace": "1s", "idle_grace": "2s"},
+        "window": {"length": f"{LENGTH}ms", "trigger_every": f"{EVERY}ms"},
+        "bounds": {"max_records_per_user": 4},
+        "topics": {"by_user_partitions": 1, "bounded_partitions": 1},
+    }
+
+
 def announcements(pipeline: Pipeline) -> list[ledger.SourcesRecord]:
     records = [ledger.decode(m.key(), m.value()) for m in pipeline.broker.read_all(pipeline.settings.topic("ledger"))]
     return [record for record in records if isinstance(record, ledger.SourcesRecord)]
@@ -153,17 +166,8 @@ def blocks(pipeline: Pipeline, source: int) -> list[by_user.ByUserBlock]:
 def test_a_topic_is_added_while_a_worker_runs_and_counts_from_a_public_instant(kafka: Broker, tmp_path: Path) -> None:
     stamped = {"message.timestamp.type": "LogAppendTime"}
     first, second = (kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, stamped) for _ in range(2))
-    start = int(time.time() * 1000) // LENGTH * LENGTH
-    live: dict[str, Any] = {
-        "input": {"topic": None, "topics": [first], "user": "name", "key": ["number"]},
-        "start": {"from": "earliest", "first_window": format_time(start)},
-        "clock": {"kind": "broker", "until": None, "grace": "1s", "idle_grace": "2s"},
-        "window": {"length": f"{LENGTH}ms", "trigger_every": f"{EVERY}ms"},
-        "bounds": {"max_records_per_user": 4},
-        "topics": {"by_user_partitions": 1, "bounded_partitions": 1},
-    }
     history = produce(kafka, second, [(0, as_json(user, 7), None) for user in range(30)])
-    with Pipeline(kafka, tmp_path, "", live) as pipeline:
+    with Pipeline(kafka, tmp_path, "", live(first)) as pipeline:
         worker = pipeline.start()
         read = produce(kafka, first, [(0, as_json(user, 1), None) for user in range(20)])
         wait_for(pipeline.progress, "the first trigger")

@@ -3,10 +3,8 @@ there."""
 
 import contextlib
 import json
-import time
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +24,8 @@ from susurrus.agents.pipelines import pipeline_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import ledger
 from susurrus.topics.spec import SOURCES
-from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
+from tests.chaos.test_several_topics import live
 from tests.pipeline import CRASH_POINTS, CRASHING, SECRET, Pipeline, Public, archive_topic, produce
 from tests.stream_pipeline import TOPS, stream_pipeline
 
@@ -133,21 +131,6 @@ def test_workers_that_come_and_go_change_nothing(
         pipeline.replace_at_random(Random(7), 6.0)
         pipeline.wait()
         assert pipeline.public() == loaded_undisturbed
-
-
-EVERY, LENGTH = 2_000, 600_000
-
-
-def live(first: str) -> dict[str, Any]:
-    start = int(time.time() * 1000) // LENGTH * LENGTH
-    return {
-        "input": {"topic": None, "topics": [first], "user": "name", "key": ["number"]},
-        "start": {"from": "earliest", "first_window": format_time(start)},
-        "clock": {"kind": "broker", "until": None, "grace": "1s", "idle_grace": "2s"},
-        "window": {"length": f"{LENGTH}ms", "trigger_every": f"{EVERY}ms"},
-        "bounds": {"max_records_per_user": 4},
-        "topics": {"by_user_partitions": 1, "bounded_partitions": 1},
-    }
 
 
 def records(number: int, key: int) -> list[tuple[int, bytes | None, int | None]]:

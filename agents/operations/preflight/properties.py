@@ -17,10 +17,7 @@ def check_properties(pipeline: Pipeline[Any]) -> Iterator[Finding]:
     refused = list(stops(profiles.refusals(settings)))
     if not refused:
         try:
-            for kafka in {
-                settings.kafka.section: settings.kafka,
-                settings.raw_kafka.section: settings.raw_kafka,
-            }.values():
+            for kafka in settings.clusters:
                 kafka_properties.load_files(kafka)
         except ConfigurationError as error:
             refused.append(Finding.of(error, "kafka.properties"))

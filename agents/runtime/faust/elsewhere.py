@@ -7,7 +7,6 @@ a group, and read from the position in the changelog. Nothing is written to the 
 
 import asyncio
 import logging
-import math
 import threading
 import time
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from susurrus.agents.runtime.faust.fetching import (
     POLL_SECONDS,
     BatchFetcher,
     UnderWay,
+    consumer_options,
     keep_bytes,
 )
 from susurrus.agents.runtime.task import PartitionTask
@@ -66,17 +66,7 @@ class Elsewhere(BatchFetcher, threading.Thread):
         self.topic = topic
         self._group = group
         self._servers = servers
-        self._options = {
-            "max_partition_fetch_bytes": fetch_bytes,
-            "fetch_max_bytes": max(50 << 20, fetch_bytes),
-            "fetch_max_wait_ms": 30,
-            "metadata_max_age_ms": 30_000,
-            **options,
-            "group_id": None,
-            "enable_auto_commit": False,
-            "auto_offset_reset": "earliest",  # a reset is seen as a gap, and the task refuses it
-            "isolation_level": "read_committed",
-        }
+        self._options = consumer_options(fetch_bytes, **{"metadata_max_age_ms": 30_000, **options, "group_id": None})
         self._lock = threading.Lock()
         self._asked: dict[InputPartition, int] = {}
         """Seeks that have not been done yet."""
@@ -158,13 +148,9 @@ class Elsewhere(BatchFetcher, threading.Thread):
         began = time.monotonic()
         places = self._places()
         self._take_up(consumer, places)
-        waits_for = {
-            place: self._group.wanted_at(places[place]) - began
-            for place in self._reads
-            if self._under_way.has_room(place)
-        }
-        wanted = {place for place, seconds in waits_for.items() if seconds <= 0}
-        next_wanted = min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf)
+        wanted, next_wanted = self._under_way.due(
+            self._reads, lambda place: self._group.wanted_at(places[place]), began
+        )
         if not wanted:
             await asyncio.sleep(min(IDLE_SLEEP_SECONDS, next_wanted))
             return

@@ -6,10 +6,11 @@ A partition that cannot be read is put aside for a while; the others go on.
 
 import asyncio
 import logging
+import math
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -50,6 +51,32 @@ class UnderWay:
         lost = time.monotonic() - _LOST_SECONDS
         under_way = [b for b in self._batches.get(place, ()) if not b.finished and (b.offered or b.born > lost)]
         return len(under_way) < _BATCHES_UNDER_WAY
+
+    def due(
+        self, places: Iterable[InputPartition], wanted_at: Callable[[InputPartition], float], now: float
+    ) -> tuple[set[InputPartition], float]:
+        """The partitions that have room and want a batch now, and after how many seconds the next of the others does. wanted_at:
+        monotonic time from which on one wants it, as ``now``."""
+        waits_for = {place: wanted_at(place) - now for place in places if self.has_room(place)}
+        wanted = {place for place, seconds in waits_for.items() if seconds <= 0}
+        return wanted, min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf)
+
+
+def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:
+    """aiokafka's options of a consumer whose positions are in changelogs. given: others, which may replace the sizes and waits."""
+    sizes = {
+        "max_partition_fetch_bytes": fetch_bytes,
+        "fetch_max_bytes": max(50 << 20, fetch_bytes),
+        "fetch_max_wait_ms": 30,
+    }
+    return {
+        **sizes,
+        **given,
+        "enable_auto_commit": False,
+        # Tasks seek to the position their changelog holds; a reset is seen as a gap and refused there.
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+    }
 
 
 class BatchFetcher(ABC):

@@ -16,7 +16,6 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 import asyncio
 import itertools
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Set
 from types import SimpleNamespace
@@ -34,6 +33,7 @@ from susurrus.agents.runtime.faust.fetching import (
     POLL_SECONDS,
     BatchFetcher,
     UnderWay,
+    consumer_options,
     keep_bytes,
 )
 from susurrus.agents.runtime.faust.membership import CountingAssignor, StaticConsumer
@@ -74,10 +74,7 @@ class BatchConsumerThread(BatchFetcher, driver.AIOKafkaConsumerThread):
         keep_bytes()
         # Faust's own assignor is pinned out: sticky assignment needs its tables, and hangs with standby replicas.
         self._assignor = RoundRobinPartitionAssignor
-        options: dict[str, Any] = {
-            "max_partition_fetch_bytes": conf.consumer_max_fetch_size,
-            "fetch_max_bytes": max(50 << 20, conf.consumer_max_fetch_size),
-            "fetch_max_wait_ms": 30,
+        given: dict[str, Any] = {
             "request_timeout_ms": int(conf.broker_request_timeout * 1000),
             "session_timeout_ms": int(conf.broker_session_timeout * 1000),
             "rebalance_timeout_ms": int(conf.broker_rebalance_timeout * 1000),
@@ -86,13 +83,7 @@ class BatchConsumerThread(BatchFetcher, driver.AIOKafkaConsumerThread):
             "metadata_max_age_ms": conf.consumer_metadata_max_age_ms,
             **transport.client_options,
         }
-        options |= {
-            "group_id": conf.id,
-            "enable_auto_commit": False,
-            # Tasks seek to the position their changelog holds; a reset is seen as a gap and refused there.
-            "auto_offset_reset": "earliest",
-            "isolation_level": "read_committed",
-        }
+        options = consumer_options(conf.consumer_max_fetch_size, **given | {"group_id": conf.id})
         if transport.instance is None:
             return AIOKafkaConsumer(partition_assignment_strategy=[RoundRobinPartitionAssignor], **options)
         return StaticConsumer(
@@ -133,18 +124,14 @@ class BatchConsumer(driver.Consumer):
     async def _getmany(self, active_partitions: Set[TP] | None, timeout: float) -> Mapping[TP, list[Any]]:
         await asyncio.sleep(self._next_round - time.monotonic())
         began = time.monotonic()
-        wanted_at: Callable[[TP], float] = self.transport.wanted_at
-        waits = {
-            tp: wanted_at(tp) - began for tp in active_partitions or () if self._under_way.has_room(InputPartition(*tp))
-        }
-        wanted = {tp for tp, seconds in waits.items() if seconds <= 0}
-        next_wanted = min((seconds for seconds in waits.values() if seconds > 0), default=math.inf)
+        places = (InputPartition(*tp) for tp in active_partitions or ())
+        wanted, next_wanted = self._under_way.due(places, self.transport.wanted_at, began)
         if not wanted:
             await asyncio.sleep(min(IDLE_SLEEP_SECONDS, next_wanted))
             return {}
         # A fetch that waits for some partitions does not notice that others are wanted again.
         timeout = min(timeout, POLL_SECONDS, next_wanted)
-        batches = await super()._getmany(active_partitions=wanted, timeout=timeout)
+        batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
         offsets = {tp: batch.end - batch.start for tp, batch in batches.items()}

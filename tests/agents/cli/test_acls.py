@@ -50,6 +50,16 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
+def until_final(reader: ReleaseReader, worker: Worker) -> list[Release]:
+    """Releases up to the last one of a window, while the worker runs."""
+    deadline, found = time.monotonic() + PATIENCE, list[Release]()
+    while not found or not found[-1].final:
+        found += reader.poll(0.2)
+        assert worker.process.poll() is None, worker.tail()
+        assert time.monotonic() < deadline, worker.tail()
+    return found
+
+
 class Cast:
     """One user for each role, without rights at first, and a configuration file for each; "admin" may do everything."""
 
@@ -126,11 +136,7 @@ def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_
             environ={},
         )
         with ReleaseReader(HistogramSettings.of(settings)) as reader:
-            deadline, found = time.monotonic() + PATIENCE, list[Release]()
-            while not found or not found[-1].final:
-                found += reader.poll(0.2)
-                assert worker.process.poll() is None, worker.tail()
-                assert time.monotonic() < deadline, worker.tail()
+            found = until_final(reader, worker)
         assert found[-1].keys == ["a"]
         assert [release.keys for release in releases(settings, window="1970-01-01", final=True)] == [["a"]]
         shown = settings_from(
@@ -206,11 +212,7 @@ def test_on_a_cluster_of_raw_topics_a_worker_needs_no_right_but_to_read_them(gua
     try:
         shown = merged(data, {"input": {"kafka": None}})
         with ReleaseReader(HistogramSettings.of(settings_from(shown, environ={}))) as reader:
-            deadline, found = time.monotonic() + PATIENCE, list[Release]()
-            while not found or not found[-1].final:
-                found += reader.poll(0.2)
-                assert worker.process.poll() is None, worker.tail()
-                assert time.monotonic() < deadline, worker.tail()
+            found = until_final(reader, worker)
         assert found[-1].keys == ["a"]
     finally:
         assert worker.stop() == 0

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from susurrus.agents.config import kafka_properties
 from susurrus.agents.config.kafka_checks import of_section
 from susurrus.agents.config.load import read, resolved
 from susurrus.agents.finding import Finding
@@ -13,7 +14,7 @@ from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.kafka.profiles import refusals
 from susurrus.agents.kafka.two_clusters import TwoClusters
-from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.errors import ConfigurationError, TokenAway
 from tests.agents.config.test_settings import changed
 
 FAR = {"bootstrap_servers": "far:9092"}
@@ -77,6 +78,22 @@ def test_messages_name_the_section_of_the_cluster_that_they_are_about() -> None:
         "input.kafka.properties", "failure", 'input.kafka.bootstrap_servers="x"', 'see input.kafka.properties."y"'
     )
     assert of_section(ours.kafka, about) == about
+
+
+def test_files_and_tokens_that_cannot_be_had_are_named_with_the_section_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = {"security.protocol": "SSL", "ssl.ca.location": "/none"}
+    ours = changed(kafka={"properties": tls}, input={"kafka": {**FAR, "properties": tls}})
+    for kafka, section in zip(ours.clusters, ("kafka", "input.kafka"), strict=True):
+        with pytest.raises(ConfigurationError, match=f"^{section}.properties: TLS files cannot be loaded"):
+            kafka_properties.load_files(kafka)
+
+    def away(properties: Any) -> Any:
+        raise TokenAway('kafka.properties."sasl.mechanism": nobody answers', "see kafka.properties")
+
+    monkeypatch.setattr(kafka_properties, "with_token", away)
+    for kafka, section in zip(ours.clusters, ("kafka", "input.kafka"), strict=True):
+        with pytest.raises(TokenAway, match=f'^{section}.properties."sasl.mechanism": .*; see {section}.properties$'):
+            kafka_properties.librdkafka(kafka)
 
 
 class TestWhereRequestsGo:
