@@ -328,7 +328,7 @@ def whole_source(directory: Any, **source: Any) -> InputSettings:
 
 WHOLE: dict[str, tuple[dict[str, Any], Callable[[Any], bytes]]] = {
     "JSON": ({}, lambda event: json.dumps(event).encode()),
-    "gzip": ({"compression": "auto"}, lambda event: gzip.compress(json.dumps(event).encode())),
+    "gzip": ({"compression": "auto"}, lambda event: gzip.compress(json.dumps(event).encode(), mtime=0)),
     "UTF-16": ({"encoding": "utf-16"}, lambda event: json.dumps(event).encode("utf-16")),
     "MessagePack": ({"format": "msgpack"}, lambda event: msgpack.packb(event)),
     "Avro": ({"format": "avro", "framing": "none", "schema_file": "event.avsc"}, in_avro),
