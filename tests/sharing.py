@@ -44,19 +44,21 @@ class Host:
 
     def _broker(self) -> dict[str, Any]:
         if self._answer is None:
-            # Once more where it could not be had: a broker that ends while it starts would be missed by hundreds of tests.
-            for _ in range(2):
-                try:
-                    broker = self._stack.enter_context(found_broker())
-                except KafkaUnavailableError as error:
-                    self._answer = {"unavailable": str(error)}
-                else:
-                    self._answer = {"bootstrap_servers": broker.bootstrap_servers, "description": broker.description}
-                    break
+            self._answer = self._started()
+            if "unavailable" in self._answer:
+                # A broker that ends while it starts would be missed by hundreds of tests.
+                self._answer = self._started()
             with warnings.catch_warnings():  # docker-py leaves the socket open on which it found no daemon
                 warnings.simplefilter("ignore", ResourceWarning)
                 gc.collect()
         return self._answer
+
+    def _started(self) -> dict[str, Any]:
+        try:
+            broker = self._stack.enter_context(found_broker())
+        except KafkaUnavailableError as error:
+            return {"unavailable": str(error)}
+        return {"bootstrap_servers": broker.bootstrap_servers, "description": broker.description}
 
     def close(self) -> None:
         """Stop the broker."""
