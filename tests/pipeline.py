@@ -21,6 +21,7 @@ from confluent_kafka import Message
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.config import secrets
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of, settings_from
@@ -181,6 +182,16 @@ class Worker:
             before, mark, current = rest.partition("Current thread")
             return (crashed + before[:200] + mark + current)[:characters]
         return text[-characters:]
+
+
+def until_final(reader: ReleaseReader, worker: Worker) -> list[Release]:
+    """Releases up to the last one of a window, while the worker runs."""
+    deadline, found = time.monotonic() + PATIENCE, list[Release]()
+    while not found or not found[-1].final:
+        found += reader.poll(0.2)
+        assert worker.process.poll() is None, worker.tail()
+        assert time.monotonic() < deadline, worker.tail()
+    return found
 
 
 class Pipeline:

@@ -1,7 +1,6 @@
 """The rights that `susurrus acls` gives are enough for each role, on a broker that refuses everything else."""
 
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from confluent_kafka.admin import (
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
-from susurrus.agents.histogram.releases import Release, ReleaseReader
+from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.access import Right, grant, rights_of
 from susurrus.agents.pipelines import settings_from
@@ -28,8 +27,7 @@ from susurrus.releases import releases
 from tests.agents.dashboard.published import dashboard
 from tests.broker import wait_for
 from tests.guarded import Guarded
-from tests.pipeline import Worker, merged
-from tests.waiting import PATIENCE
+from tests.pipeline import Worker, merged, until_final
 
 NAMES = ("worker", "operator", "writer", "reader", "dashboard")
 CONFIGURATION: dict[str, Any] = {
@@ -48,16 +46,6 @@ def run(*arguments: str) -> str:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def until_final(reader: ReleaseReader, worker: Worker) -> list[Release]:
-    """Releases up to the last one of a window, while the worker runs."""
-    deadline, found = time.monotonic() + PATIENCE, list[Release]()
-    while not found or not found[-1].final:
-        found += reader.poll(0.2)
-        assert worker.process.poll() is None, worker.tail()
-        assert time.monotonic() < deadline, worker.tail()
-    return found
 
 
 class Cast:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.releases import Release, ReleaseReader
+from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
@@ -25,8 +24,7 @@ from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.runtime.faust.connection import for_aiokafka
 from tests.broker import started
 from tests.guarded import PASSWORD, certificate
-from tests.pipeline import Worker, small
-from tests.waiting import PATIENCE
+from tests.pipeline import Worker, small, until_final
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("secure broker")]
 
@@ -138,11 +136,7 @@ def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_p
     worker = Worker(config, tmp_path, {"SUSURRUS_TEST_FORK": "0"})
     try:
         with ReleaseReader(HistogramSettings.of(settings)) as reader:
-            deadline, found = time.monotonic() + PATIENCE, list[Release]()
-            while not found or not found[-1].final:
-                found += reader.poll(0.2)
-                assert worker.process.poll() is None, worker.tail()
-                assert time.monotonic() < deadline, worker.tail()
+            found = until_final(reader, worker)
     finally:
         worker.stop()
     assert found[-1].keys == ["a"]

@@ -42,7 +42,8 @@ def readings(count: int) -> dict[str, np.ndarray]:
 
 
 def event(stream: str, value: object, at: int) -> bytes:
-    return json.dumps({"meter": stream, "reading": {"watts": value}, "t": at}).encode()
+    # Long records make many fetches.
+    return json.dumps({"meter": stream, "reading": {"watts": value}, "t": at, "note": "." * 200}).encode()
 
 
 def produce(kafka: Broker, raw: str, values: dict[str, np.ndarray], first: int = 0) -> None:
