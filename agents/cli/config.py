@@ -13,7 +13,6 @@ from rich.text import Text
 
 from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
-from susurrus.agents.config import kafka_properties
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.panels import framed
 from susurrus.agents.finding import Finding, refuse
@@ -73,12 +72,8 @@ def _clients(settings: Settings, missing: Sequence[Finding]) -> Iterator[Finding
     if missing:
         text, action = "a password is missing, so the clients were not tried", "check where it is, too"
         yield Finding("kafka.properties", "unknown", text, action)
-    if not refused:
-        try:
-            for kafka in settings.clusters:
-                kafka_properties.load_files(kafka)
-        except ConfigurationError as error:
-            yield Finding("kafka.properties", "unknown", error.text, error.action)
+    if not refused and (files := profiles.files_refused(settings)) is not None:
+        yield files
     if not missing:
         registries = {path: section.registry for path, section in settings.input.each_format.items()}
         for path, registry in {**registries, "output": settings.output.registry}.items():

@@ -89,11 +89,15 @@ def token_source(properties: Mapping[str, Any]) -> kafka_tokens.TokenSource | No
     return kafka_tokens.source_of(mechanism, properties)
 
 
-def load_files(kafka: ClusterSettings) -> None:
-    """Load the TLS files once, where TLS is asked for. Raises ConfigurationError when they cannot be loaded."""
-    if protocol_of(kafka.properties).endswith("SSL"):
-        with _section_named(kafka):
-            ssl_context(kafka.properties)
+def tls_context(kafka: ClusterSettings) -> ssl.SSLContext | None:
+    """The TLS context of a cluster's clients, None where TLS is not asked for.
+
+    Raises ConfigurationError, which names the cluster's section, when files cannot be loaded.
+    """
+    if not protocol_of(kafka.properties).endswith("SSL"):
+        return None
+    with _section_named(kafka):
+        return ssl_context(kafka.properties)
 
 
 def ssl_context(properties: Mapping[str, Any]) -> ssl.SSLContext:

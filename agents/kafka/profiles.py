@@ -16,11 +16,12 @@ from confluent_kafka.admin import AdminClient
 from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_checks import not_translated, of_section, place, without_effect
 from susurrus.agents.config.kafka_names import ALIASES
-from susurrus.agents.config.kafka_properties import mechanism_of, offline, protocol_of
+from susurrus.agents.config.kafka_properties import mechanism_of, offline, protocol_of, tls_context
 from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
 from susurrus.agents.logs import SILENT
+from susurrus.mechanisms.errors import ConfigurationError
 
 _CALLED: Final[Mapping[Any, str]] = {Producer: "producers", Consumer: "consumers", AdminClient: "admin clients"}
 _SECRET: Final = re.compile(r"password|passphrase|secret|pem|config|token|username|assertion|userinfo")
@@ -123,6 +124,16 @@ def refusals(settings: Settings) -> list[Finding]:
     A finding is unknown where another machine may have what is missing on this one.
     """
     return [of_section(kafka, one) for kafka, profiles in _clusters(settings) for one in _refused(kafka, profiles)]
+
+
+def files_refused(settings: Settings) -> Finding | None:
+    """Why Python's TLS cannot load the files of a cluster on this machine; None where it can. Unknown, as those of `refusals`."""
+    for kafka in settings.clusters:
+        try:
+            tls_context(kafka)
+        except ConfigurationError as error:
+            return Finding(f"{kafka.section}.properties", "unknown", error.text, error.action)
+    return None
 
 
 def _refused(kafka: ClusterSettings, profiles: Sequence[Profile]) -> list[Finding]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from cryptography import x509
 
 from susurrus.agents.config.kafka_certificates import CERTIFICATES
-from susurrus.agents.config.kafka_properties import protocol_of, ssl_context
+from susurrus.agents.config.kafka_properties import ssl_context, tls_context
 from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.finding import Finding
 from susurrus.mechanisms.errors import ConfigurationError
@@ -89,7 +89,7 @@ def alert(kafka: ClusterSettings, where: str, text: str) -> Finding | None:
 def unverified(kafka: ClusterSettings, address: str, where: str) -> Finding:
     """Why the certificate of a broker is not believed, which librdkafka does not say. address: "host:port"."""
     try:
-        return _handshake(kafka, address, where) or _not_vouched(where)
+        return _handshake(ssl_context(kafka.properties), address, where) or _not_vouched(where)
     except (OSError, ValueError, ConfigurationError):
         return _not_vouched(where)
 
@@ -99,21 +99,20 @@ def for_the_raw_consumer(kafka: ClusterSettings) -> Finding | None:
 
     Brokers that cannot be asked are passed over. Raises ConfigurationError where the files cannot be loaded.
     """
-    if not protocol_of(kafka.properties).endswith("SSL"):
+    if (context := tls_context(kafka)) is None:
         return None
     for address in kafka.bootstrap_servers.split(","):
         try:
-            if (found := _handshake(kafka, address, address)) is not None:
+            if (found := _handshake(context, address, address)) is not None:
                 return found
         except (OSError, ValueError):
             continue
     return None
 
 
-def _handshake(kafka: ClusterSettings, address: str, where: str) -> Finding | None:
+def _handshake(context: ssl.SSLContext, address: str, where: str) -> Finding | None:
     """Raises OSError or ValueError where nothing is learnt."""
     host, _, port = address.strip().rpartition("://")[2].rpartition(":")
-    context = ssl_context(kafka.properties)
     try:
         with (
             socket.create_connection((host.strip("[]"), int(port)), timeout=3.0) as connection,

@@ -14,7 +14,7 @@ from susurrus.agents.config.kafka_properties import (
     INTEGERS,
     mechanism_of,
     protocol_of,
-    ssl_context,
+    tls_context,
     token_source,
     whole,
 )
@@ -26,15 +26,17 @@ from susurrus.mechanisms.errors import ConfigurationError
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
     """aiokafka asks it for a token at each connection."""
 
-    def __init__(self, source: TokenSource) -> None:
+    def __init__(self, source: TokenSource, kafka: ClusterSettings) -> None:
+        """kafka: the cluster that the tokens are for, whose section messages name."""
         self._source = source
+        self._kafka = kafka
 
     async def token(self) -> str:
         """The text of a token that has not expired. Raises KafkaConnectionError, after which aiokafka tries again."""
         try:
             found = await asyncio.get_running_loop().run_in_executor(None, self._source.token)
         except ConfigurationError as error:
-            raise KafkaConnectionError(str(error)) from error
+            raise KafkaConnectionError(self._kafka.named(str(error))) from error
         return found.text
 
     def extensions(self) -> dict[str, str]:
@@ -52,12 +54,12 @@ def for_aiokafka(kafka: ClusterSettings) -> dict[str, Any]:
         "bootstrap_servers": [server.strip() for server in kafka.bootstrap_servers.split(",")],
         "security_protocol": (protocol := protocol_of(properties)),
     }
-    if protocol.endswith("SSL"):
-        arguments["ssl_context"] = ssl_context(properties)
+    if (context := tls_context(kafka)) is not None:
+        arguments["ssl_context"] = context
     if protocol.startswith("SASL"):
         arguments["sasl_mechanism"] = (mechanism := mechanism_of(properties))
         if (source := token_source({"bootstrap.servers": kafka.bootstrap_servers, **properties})) is not None:
-            arguments |= {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": TokenProvider(source)}
+            arguments |= {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": TokenProvider(source, kafka)}
         elif mechanism == "GSSAPI":
             arguments["sasl_kerberos_service_name"] = properties.get("sasl.kerberos.service.name", "kafka")
         else:

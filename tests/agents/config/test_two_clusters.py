@@ -1,8 +1,11 @@
 """`[input.kafka]`: what may be in it, what messages call it, and to which cluster a request goes."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import TopicPartition
 
 from susurrus.agents.config import kafka_properties
@@ -12,8 +15,10 @@ from susurrus.agents.finding import Finding
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.kafka.profiles import refusals
+from susurrus.agents.kafka.profiles import files_refused, refusals
 from susurrus.agents.kafka.two_clusters import TwoClusters
+from susurrus.agents.operations import tls
+from susurrus.agents.runtime.faust.connection import TokenProvider, for_aiokafka
 from susurrus.mechanisms.errors import ConfigurationError, TokenAway
 from tests.agents.config.test_settings import changed
 
@@ -81,11 +86,16 @@ def test_messages_name_the_section_of_the_cluster_that_they_are_about() -> None:
 
 
 def test_files_and_tokens_that_cannot_be_had_are_named_with_the_section_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    tls = {"security.protocol": "SSL", "ssl.ca.location": "/none"}
-    ours = changed(kafka={"properties": tls}, input={"kafka": {**FAR, "properties": tls}})
+    tls_properties = {"security.protocol": "SSL", "ssl.ca.location": "/none"}
+    ours = changed(kafka={"properties": tls_properties}, input={"kafka": {**FAR, "properties": tls_properties}})
     for kafka, section in zip(ours.clusters, ("kafka", "input.kafka"), strict=True):
-        with pytest.raises(ConfigurationError, match=f"^{section}.properties: TLS files cannot be loaded"):
-            kafka_properties.load_files(kafka)
+        for reader in (kafka_properties.tls_context, for_aiokafka, tls.for_the_raw_consumer):
+            with pytest.raises(ConfigurationError, match=f"^{section}.properties: TLS files cannot be loaded"):
+                reader(kafka)
+    only_theirs = changed(input={"kafka": {**FAR, "properties": tls_properties}})
+    files = files_refused(only_theirs)
+    assert files is not None
+    assert (files.subject, files.level) == ("input.kafka.properties", "unknown")
 
     def away(properties: Any) -> Any:
         raise TokenAway('kafka.properties."sasl.mechanism": nobody answers', "see kafka.properties")
@@ -94,6 +104,10 @@ def test_files_and_tokens_that_cannot_be_had_are_named_with_the_section_too(monk
     for kafka, section in zip(ours.clusters, ("kafka", "input.kafka"), strict=True):
         with pytest.raises(TokenAway, match=f'^{section}.properties."sasl.mechanism": .*; see {section}.properties$'):
             kafka_properties.librdkafka(kafka)
+        with pytest.raises(
+            KafkaConnectionError, match=f'{section}.properties."sasl.mechanism": .*; see {section}.prop'
+        ):
+            asyncio.run(TokenProvider(SimpleNamespace(token=lambda: away({})), kafka).token())
 
 
 class TestWhereRequestsGo:
