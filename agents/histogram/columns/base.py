@@ -1,0 +1,104 @@
+"""What every kind of column has, and what it is given to aggregate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from susurrus.mechanisms.arrays import Floats, Int64s
+from susurrus.mechanisms.histogram.per_key import segment_sums
+from susurrus.topics.records.raw import ValueField
+from susurrus.topics.wire.json_rows import Numbers
+
+MAX_USERS_PER_WINDOW: Final = 2**32
+"""Users of one window for which sums are guaranteed to fit 64 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Records of one interval within their users' caps, those of one cell (window and key) next to each other.
+
+    rows: intp[k], where the kept records are in the other columns. starts: int64[cells], where each cell begins in ``rows``; a cell
+    of which nothing is kept ends where it begins. first: bool[n], whether the record is the first kept one of its user and key in
+    the window. values: int64[n, fields], in grid units.
+    """
+
+    rows: npt.NDArray[np.intp]
+    starts: Int64s
+    first: npt.NDArray[np.bool_]
+    values: Int64s
+
+    def counts(self) -> Int64s:
+        """int64[cells]: records of each cell."""
+        return np.diff(self._indptr)
+
+    def total(self, column: Int64s) -> Int64s:
+        """int64[cells]: the sums of int64[n] ``column`` over the kept records of each cell."""
+        return segment_sums(column[self.rows], self._indptr)
+
+    @property
+    def _indptr(self) -> Int64s:
+        return np.append(self.starts, len(self.rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnKind:
+    """One column as it is configured. The defaults are those of a count of records."""
+
+    kind: ClassVar[str]
+    meaning: ClassVar[str]
+    """The column's description in the reference of settings, in a few words."""
+    takes_field: ClassVar[bool] = False
+    """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
+    post_processing: ClassVar[str] = ""
+    """What is done to the estimate after its noise, in words."""
+    measures: ClassVar[Literal["count", "users", "sum"]] = "count"
+    """What the mechanism takes the column for, where it is measured itself."""
+    divisor: ClassVar[int | None] = None
+    """Which of the measured columns it is divided by; None where its numbers add up over keys."""
+
+    name: str
+    field: ValueField | None = None
+
+    @property
+    def bound(self) -> int:
+        """Largest absolute value that one record adds, in grid units."""
+        return 1
+
+    @property
+    def grid(self) -> float:
+        """The published value of one grid unit."""
+        return 1.0
+
+    def problems(self, records: int) -> Iterator[str]:
+        """What is wrong with field, bound and grid. records: m * C, the product of what can be kept per key and per user."""
+        yield from ()
+
+    def measured(self) -> "tuple[ColumnKind, ...]":
+        """The columns that the mechanism measures for this one."""
+        return (self,)
+
+    def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
+        """int64[cells]: what the kept records add to each cell. values: int64[n] of ``field``; None where there is none."""
+        return kept.counts()
+
+    def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
+        """Estimate and standard error, [n] each, in the field's unit.
+
+        estimates, std_errors: [n, len(measured())], in grid units.
+        """
+        return estimates[:, 0], std_errors[:, 0]
+
+
+class ColumnOfField(ColumnKind):
+    """A column of one numeric field. It is no kind itself."""
+
+    takes_field = True
+
+    @property
+    def value(self) -> ValueField:
+        """The field, which the settings' checks have asked for."""
+        assert self.field is not None
+        return self.field
