@@ -13,7 +13,7 @@ from susurrus.topics.records.assembly import spread
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.numbers import on_grid
 from susurrus.topics.records.payloads import JsonReader
-from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
+from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema, whole_key
 from susurrus.topics.records.scanning import CodedScalars, DecompressedBatch, Scanned, Scanner
 from susurrus.topics.records.time_numbers import integer_times
 from susurrus.topics.wire.packing import Int32s
@@ -36,7 +36,7 @@ class RawBatchDecoder:
         groups = [
             (number[:users], schema.null_user == "value", schema.empty_user == "value", schema.max_key_bytes),
             (number[users:measured], schema.null_key == "value", True, schema.max_key_bytes),
-        ]
+        ][: 2 if schema.key else 1]  # without parts, a group would be Kafka's key
         self._unit = schema.time_reader().scanned
         time = None if schema.time is None else (number[-1], self._unit)
         self._scanner = Scanner(distinct, groups, number[measured : measured + values], time)
@@ -51,10 +51,11 @@ class RawBatchDecoder:
         reason = np.zeros(len(found), np.uint8)
         if rest is not None:
             reason[left] = rest.reason
-        user, key = found.groups
+        user, *grouped = found.groups
         if rest is not None:
             user = with_rest(user, left, rest.user, rest.users, reason == 0)
-            key = with_rest(key, left, rest.key, rest.keys, reason == 0)
+            grouped = [with_rest(key, left, rest.key, rest.keys, reason == 0) for key in grouped]
+        key, keys = (grouped[0].codes, grouped[0].items) if grouped else whole_key(reason)
         values = np.zeros((len(found), len(schema.values)), np.int64)
         for number, field in enumerate(schema.values):
             values[:, number] = on_grid(found.numbers[number], field.grid, field.lowest, field.highest)
@@ -71,8 +72,8 @@ class RawBatchDecoder:
             reason=reason,
             user=user.codes,
             users=user.items,
-            key=key.codes,
-            keys=key.items,
+            key=key,
+            keys=keys,
             values=values,
             event_time=times,
             placements=user.placements,

@@ -135,7 +135,7 @@ def _written(read: InputSettings) -> str:
 
 def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     window, bounds = settings.window, settings.bounds
-    yield "key", " × ".join(settings.input.key_names)
+    yield "key", settings.input.key_text
     yield (
         "when",
         f"every {format_duration(window.trigger_every)}, for the window of {format_duration(window.length)} so far "
@@ -151,8 +151,8 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
         yield column.name, f"{text}; noisy, with its standard error{after and f'; {after}'}"
     each = "one record" if bounds.max_records_per_key == 1 else f"{bounds.max_records_per_key} records"
     yield "counted", f"at most {each} of a user per key; records above the bounds are left out"
-    keys = "only the declared keys" if not settings.keys.discover else "keys that enough users share"
-    declared = " and the declared keys" if settings.keys.discover and settings.declared_keys else ""
-    yield "which keys", f"{keys}{declared}"
-    if settings.keys.discover and settings.keys.minimum_users:
+    keys = "only the declared keys" if not settings.discover else "keys that enough users share"
+    declared = " and the declared keys" if settings.discover and settings.declared_keys else ""
+    yield "which keys", "one, from the first trigger on" if settings.total else f"{keys}{declared}"
+    if settings.discover and settings.keys.minimum_users:
         yield "never", f"other keys with {settings.keys.minimum_users} users or fewer"

@@ -20,7 +20,7 @@ from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.formats.keys import KEY_FORMATS, TEXT
 from susurrus.agents.types.instants import TimeFormat, TimeZone
 from susurrus.agents.types.one_of import OneOf, meanings
-from susurrus.topics.records.raw import ComputedField
+from susurrus.topics.records.raw import WHOLE_NAME, ComputedField
 from susurrus.topics.records.time_spellings import FORMATS as FORMATS_OF_TIME
 from susurrus.topics.records.time_spellings import spelling
 from susurrus.topics.records.times import DEFAULT_FORMAT
@@ -47,7 +47,7 @@ class InputSettings(RawTopics):
     `histogram`."""
     key: tuple[KeyPart, ...] = ()
     """Fields to group by; several make a composite key. A part may be computed: `{ name = "path", expression =
-    "split_part(url, '?', 1)" }`. Required for kind `histogram`."""
+    "split_part(url, '?', 1)" }`. `[]` groups by nothing: one key, `"all"`, for all records. Required for kind `histogram`."""
     where: ExpressionText | None = None
     """Kind `histogram`: a condition over a record's fields, in SQL, for example `status = 200`. Records that do not meet it
     are left out: they cost their users nothing, and are counted."""
@@ -122,6 +122,16 @@ class InputSettings(RawTopics):
         return tuple((said(step.of), step.as_ or "") for step in self.each)
 
     @property
+    def grouped_by_nothing(self) -> bool:
+        """Whether the file says so, and does not only lack a key."""
+        return not self.key and "key" in self.model_fields_set
+
+    @property
+    def key_text(self) -> str:
+        """What is grouped by, as messages name it."""
+        return " × ".join(self.key_names) if self.key else "all records together"
+
+    @property
     def key_names(self) -> tuple[str, ...]:
         """What the parts of the key are called."""
-        return tuple(part.name if isinstance(part, ComputedKey) else part for part in self.key)
+        return tuple(part.name if isinstance(part, ComputedKey) else part for part in self.key) or (WHOLE_NAME,)

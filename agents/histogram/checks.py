@@ -3,6 +3,7 @@
 agents/config/checks.py has those of all kinds of pipelines, settings.py puts both together.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from susurrus.agents.config.sections import BudgetSettings, StartSettings, Windo
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.expressions.language import parse
 from susurrus.agents.formats import reading
+from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
@@ -40,17 +42,17 @@ def start(clock: HistogramClockSettings, window: WindowSettings, start: StartSet
 
 def fields(source: InputSettings, schema: RawSchema) -> Iterator[str]:
     """User, key, filter and lists must be there, and of fields that the formats can read. schema: what is decoded of a record."""
-    key = source.key
+    key, total = source.key, source.grouped_by_nothing
     if not source.user:
         yield 'input.user: is missing; name the field that identifies the user, for example user = "user_id"'
-    if not key:
+    if not key and not total:
         yield (
-            'input.key: is missing; name the fields to group by, for example key = ["url"], or for one total over all records a '
-            """constant, key = [{ name = "everything", expression = "'all'" }]"""
+            'input.key: is missing; name the fields to group by, for example key = ["url"], or write key = [] for one total over '
+            "all records"
         )
     if len(set(source.key_names)) < len(key):
         yield "input.key: has two parts of one name; leave one of them out, or rename it"
-    elif source.user and key:
+    elif source.user and (key or total):
         try:
             computation = Computation(schema.scalars, source.where)
         except ValueError as problem:
@@ -67,8 +69,14 @@ def fields(source: InputSettings, schema: RawSchema) -> Iterator[str]:
         yield from (problem.replace("input.", f"{path}.") for problem in formats.problems(written))
 
 
-def bounds(bounds: BoundSettings) -> Iterator[str]:
-    """A user's records of one key are among its records."""
+def bounds(bounds: BoundSettings, *, total: bool) -> Iterator[str]:
+    """A user's records of one key are among its records. total: all records have one key, so both caps are the same."""
+    if total and bounds.max_records_per_user > bounds.max_records_per_key:
+        yield (
+            f"bounds.max_records_per_user = {bounds.max_records_per_user}: with input.key = [] there is one key, of which "
+            f"bounds.max_records_per_key = {bounds.max_records_per_key} count, and a higher cap only adds noise; leave it out, or "
+            "raise max_records_per_key"
+        )
     if bounds.max_records_per_key > bounds.max_records_per_user:
         yield (
             f"bounds.max_records_per_key = {bounds.max_records_per_key}: more than bounds.max_records_per_user = "
@@ -76,12 +84,27 @@ def bounds(bounds: BoundSettings) -> Iterator[str]:
         )
 
 
-def keys(keys: KeySettings, parts: int) -> Iterator[str]:
-    """Declared keys stand in one place and have as many parts as input.key; something must be published."""
-    if keys.declared and keys.declared_file:
-        yield "keys.declared_file: there is keys.declared too; keep one of them"
-    if not keys.discover and not keys.declared and not keys.declared_file:
+def keys(keys: KeySettings, source: InputSettings) -> Iterator[str]:
+    """Declared keys stand in one place and have the parts of input.key; something must be published."""
+    parts, places = len(source.key), ("declared", "declared_file", "product")
+    given = [f"keys.{name}" for name in places if getattr(keys, name)]
+    if not parts:
+        yield from (f"{name}: with input.key = [] there is one key, which is published; leave it out" for name in given)
+        return
+    if len(given) > 1:
+        yield f"{given[-1]}: there is {given[0]} too; keep one of them"
+    if not keys.discover and not given:
         yield "keys.discover = false: nothing would be published; declare keys, or set discover = true"
+    if keys.product and set(keys.product) != set(source.key_names):
+        named = ", ".join(map(json.dumps, source.key_names))
+        yield f"keys.product: names {', '.join(map(json.dumps, keys.product))}; give values for each part of input.key: {named}"
+    for name in (name for name, values in keys.product.items() if not values):
+        yield f"keys.product.{name}: has no values, so there would be no keys; list at least one"
+    if (number := declared.number_of_combinations(keys.product)) > declared.MOST_COMBINATIONS:
+        yield (
+            f"keys.product: makes {number:,} keys, and at most {declared.MOST_COMBINATIONS:,} are possible; list those that can "
+            "occur in keys.declared_file, or group by fewer fields"
+        )
     if any((len(key) if isinstance(key, tuple) else 1) != parts for key in keys.declared):
         yield f"keys.declared: every key needs as many parts as input.key, which has {parts}; correct the list"
 

@@ -1,19 +1,23 @@
-"""Declared keys: public knowledge, from a list in the configuration or a file of JSON lines, in the decoder's
-canonical form.
+"""Declared keys: public knowledge, from a list in the configuration, a file of JSON lines or a product of values, in the
+decoder's canonical form.
 
 A declared key must be byte for byte the key that records of the raw topic decode to, or the same key would be published
 twice; topics/records/categories.py defines that form.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from susurrus.mechanisms.errors import ConfigurationError
 
+MOST_COMBINATIONS: Final = 100_000
+"""Keys of a product: each of them is a row at every trigger."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -54,6 +58,18 @@ def read(path: Path, arity: int) -> tuple[bytes, ...]:
     if not keys:
         raise ConfigurationError(f'keys.declared_file = "{path}": is empty; list at least one key, or leave it out')
     return canonical(keys)
+
+
+def combined(values: Mapping[str, Sequence[Any]], parts: Sequence[str]) -> tuple[bytes, ...]:
+    """All combinations of the values, as ``canonical`` has them. parts: names of the key's parts, in their order; each is one of
+    ``values``."""
+    ordered = [values[part] for part in parts]
+    return canonical(ordered[0] if len(ordered) == 1 else product(*ordered))
+
+
+def number_of_combinations(values: Mapping[str, Sequence[Any]]) -> int:
+    """How many there are, values that are given twice counted twice."""
+    return prod(map(len, values.values()))
 
 
 def _plain(key: Any) -> Any:

@@ -110,7 +110,7 @@ def _with_twice_the_cap(settings: HistogramSettings, strategy: Strategy[Any]) ->
 def _hidden(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], facts: Facts) -> Iterator[Finding]:
     """Keys that stay below the threshold, where the newest release has few rows."""
     kept, found = facts.known("bound", "kept"), _found_keys(settings, facts)
-    if not kept or found is None:
+    if settings.total or not kept or found is None:
         return
     newest = "The newest release" + (
         f", trigger {facts.newest.trigger:,} of {facts.newest.of_triggers:,}," if facts.newest else ""
@@ -118,7 +118,7 @@ def _hidden(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], 
     keys = "no key that was" if found == 0 else "1 key that was" if found == 1 else f"{found:,} keys that were"
     declared = f", beside {len(settings.declared_keys):,} declared" if settings.declared_keys else ""
     what = f"{newest} has {keys} found in the data{declared}."
-    if not settings.keys.discover:
+    if not settings.discover:
         yield Finding(
             subject="thresholds",
             level="warning",

@@ -172,7 +172,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""
         settings = self.settings
         window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
-        yield "user, key", f"{settings.input.user_text}, {' × '.join(settings.input.key_names)}"
+        yield "user, key", f"{settings.input.user_text}, {settings.input.key_text}"
         if settings.input.where is not None:
             yield "only where", settings.input.where
         for of, name in settings.input.lists_text:

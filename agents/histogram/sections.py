@@ -32,6 +32,12 @@ def _key(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _part(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        raise ValueError("write each value as a JSON scalar")
+    return _key(value)
+
+
 class KeySettings(Section):
     """Keys that are public knowledge, and whether others may be discovered."""
 
@@ -42,6 +48,11 @@ class KeySettings(Section):
     must not come from the data being protected, other than through published outputs."""
     declared_file: Path | None = None
     """The same list from a file, one JSON scalar or array a line; a relative path starts at the configuration file."""
+    product: dict[
+        str, tuple[Annotated[Any, BeforeValidator(_part), WithJsonSchema({"description": "a JSON scalar"})], ...]
+    ] = Field(default_factory=dict)
+    """The same list as all combinations of values: `{ country = ["DE", "FR"], device = ["phone", "desktop"] }` declares four
+    keys. It names each part of `input.key` once, in any order."""
     discover: bool = True
     """Whether keys that are not declared may be published, after selection. `false` needs declared keys and spends all
     of delta on the values."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, model_validator
 
 from susurrus.agents.config.checks import calendar
 from susurrus.agents.config.fields import ComputedKey
@@ -24,7 +24,7 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import histogram, progress
-from susurrus.topics.records.raw import ComputedField, RawSchema
+from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema
 from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
 from susurrus.topics.wire.row_schema import RowSchema
 from susurrus.topics.wire.timestamps import format_time
@@ -65,6 +65,32 @@ class HistogramSettings(Settings):
     """The promise per user and window."""
 
     _declared: tuple[bytes, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_key(cls, tables: Any) -> Any:
+        """With one key for all records, a user has no more records that count than records of a key. So this is the default of
+        the other cap, which the noise follows."""
+        if (
+            isinstance(tables, Mapping)
+            and isinstance(given := tables.get("input"), Mapping)
+            and given.get("key") in ([], ())
+        ):
+            bounds = tables.get("bounds", {})
+            if isinstance(bounds, Mapping):
+                of_key = bounds.get("max_records_per_key", BoundSettings().max_records_per_key)
+                return {**tables, "bounds": {"max_records_per_user": of_key, **bounds}}
+        return tables
+
+    @property
+    def total(self) -> bool:
+        """Whether nothing is grouped by: all records have one key."""
+        return self.input.grouped_by_nothing
+
+    @property
+    def discover(self) -> bool:
+        """Whether keys that are not declared may be published. The one key of all records is declared."""
+        return self.keys.discover and not self.total
 
     @property
     def closing_delay(self) -> int:
@@ -129,7 +155,7 @@ class HistogramSettings(Settings):
         return default_strategy(
             triggers=self.triggers,
             counts_users=any(column.counts_users(records) for column in measured),
-            discover=self.keys.discover,
+            discover=self.discover,
             max_keys=self.bounds.max_keys_per_user,
         )
 
@@ -140,7 +166,12 @@ class HistogramSettings(Settings):
 
     @property
     def declared_keys(self) -> tuple[bytes, ...]:
-        """The declared keys as canonical JSON, from the list or the file, sorted, without duplicates."""
+        """The declared keys as canonical JSON, from the list, the file or the product, sorted, without duplicates; the one key of
+        all records where nothing is grouped by."""
+        if self.total:
+            return (WHOLE_KEY,)
+        if self.keys.product and not self._declared:
+            return declared.combined(self.keys.product, self.input.key_names)
         return self._declared or declared.canonical(self.keys.declared)
 
     @property
@@ -170,7 +201,7 @@ class HistogramSettings(Settings):
             max_records_per_key=self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
-            discover=self.keys.discover,
+            discover=self.discover,
             gaussian_delta_fraction=privacy.gaussian_delta_fraction,
             selection_share=privacy.selection_share,
         )
@@ -198,7 +229,7 @@ class HistogramSettings(Settings):
         fields["keys"] = {
             # Order and duplicates of the declared list change nothing; where it is kept changes nothing either.
             "declared": [key.decode() for key in self.declared_keys],
-            "discover": self.keys.discover,
+            "discover": self.discover,
             "minimum_users": self.keys.minimum_users,
         }
         fields["columns"] = [column.published() for column in self.columns]
@@ -223,8 +254,11 @@ class HistogramSettings(Settings):
         return super().in_digest(path)
 
     def read_files(self, directory: Path) -> None:
-        """Read the declared keys, where they are in a file. Raises ConfigurationError that names its line."""
+        """Read the declared keys, where they are in a file, and combine those of a product once. Raises ConfigurationError that
+        names the file's line."""
         super().read_files(directory)
+        if self.keys.product:
+            self._declared = declared.combined(self.keys.product, self.input.key_names)
         if self.keys.declared_file is not None:
             self._declared = declared.read(directory / self.keys.declared_file, len(self.input.key))
 
@@ -236,9 +270,15 @@ class HistogramSettings(Settings):
                 "input", ["time_unit", "time_format", "time_zone"], 'input.time = "kafka"', "a field as input.time"
             )
             yield from fields("clock", ["max_future"], 'input.time = "kafka"', "a field as input.time")
-        if not self.keys.discover:
-            yield from fields("keys", ["minimum_users"], "keys.discover = false", "keys.discover = true")
-            yield from fields("privacy", ["gaussian_delta_fraction"], "keys.discover = false", "keys.discover = true")
+        if not self.discover:
+            under, instead = "keys.discover = false", "keys.discover = true"
+            if self.total:
+                under, instead = "input.key = []", "fields to group by"
+                yield from fields("keys", ["discover"], under, instead)
+                yield from fields("bounds", ["max_keys_per_user"], under, instead)
+                yield from fields("input", ["null_key"], under, instead)
+            yield from fields("keys", ["minimum_users"], under, instead)
+            yield from fields("privacy", ["gaussian_delta_fraction"], under, instead)
         if self._default_unknown:
             return
         choice = self.choice
@@ -260,9 +300,9 @@ class HistogramSettings(Settings):
             *super().problems(),
             *checks.start(self.clock, self.window, self.start),
             *checks.fields(self.input, self.raw_schema()),
-            *checks.bounds(self.bounds),
+            *checks.bounds(self.bounds, total=self.total),
             *problems(self.columns, records=self.bounds.max_records_per_key * self._longest),
-            *checks.keys(self.keys, len(self.input.key)),
+            *checks.keys(self.keys, self.input),
             *(() if self._default_unknown else checks.strategy(self.strategy, self.bounds, self.privacy)),
             *checks.budget(self.budget, self.privacy),
         ]

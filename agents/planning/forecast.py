@@ -53,7 +53,7 @@ def forecast(
     strategy = HistogramPipeline(settings).strategy
     at = sorted({1, *checkpoints(settings.triggers)})
     appears = {}
-    if settings.keys.discover:
+    if settings.discover:
         try:
             appears = {p: detectable_curve(strategy, p)[np.array(at) - 1].tolist() for p in PROBABILITIES}
         except ConfigurationError:  # a strategy of someone else's that has no model: its runs speak for it

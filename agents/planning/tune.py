@@ -142,12 +142,18 @@ class Questions:
 def questions_of(
     settings: HistogramSettings, *, epsilon: Fraction, quantile: Fraction, largest_cap: int = 5_000
 ) -> Questions:
-    """The cap on records, and the bound of every field that a column sums. epsilon: of the whole run.
+    """The cap on records, and the bound of every field that a column sums. epsilon: of the whole run. Where all records have one
+    key there is no cap on records to choose beside that of a key.
 
     Raises ConfigurationError for numbers that cannot be right.
     """
     fields = settings.layout.values
-    share = epsilon * (1 - USERS_SHARE) / (1 + len(fields))
+    asked = len(fields) + (not settings.total)
+    if not asked:
+        raise ConfigurationError(
+            "input.key = []: there is no cap and no bound to recommend; choose bounds.max_records_per_key from what is public"
+        )
+    share = epsilon * (1 - USERS_SHARE) / asked
     if not Fraction(1, 1000) <= share <= 10:
         raise ConfigurationError(
             f"--epsilon {float(epsilon):g}: each answer would have {float(share):g}; use 0.01 to 10"
@@ -159,7 +165,7 @@ def questions_of(
         raise ConfigurationError(
             f"--largest-cap {largest_cap}: is below bounds.max_records_per_key = {least}; use a larger one"
         )
-    found = [
+    of_records = [
         Question(
             columns=(),
             field=None,
@@ -168,6 +174,7 @@ def questions_of(
             mechanism=UserQuantile(candidates=tuple(map(int, caps)), quantile=quantile, epsilon=share),
         )
     ]
+    found = [] if settings.total else of_records
     for place, value in enumerate(fields):
         numbers, candidates = _bounds(value)
         names = tuple(column.name for column in settings.columns if column.column().field == value)

@@ -66,7 +66,7 @@ def clauses(source: StatementText) -> Clauses:
     at = {word: index for word, index in found if index is not None}
     for word, hint in (
         ("FROM", "name the topic: FROM topic"),
-        ("GROUP BY", "write GROUP BY key, TUMBLE(ROWTIME, INTERVAL '1' DAY)"),
+        ("GROUP BY", "write GROUP BY key, TUMBLE(ROWTIME, INTERVAL '1' DAY); without a key for one total"),
         ("EMIT", "say how often results are published: EMIT EVERY INTERVAL '15' MINUTE"),
     ):
         if word not in at:

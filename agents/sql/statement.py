@@ -68,7 +68,7 @@ def statement(source: StatementText) -> Statement:
     found.places["input.user.expression"] = user
     found.places |= {f"input.user.{index}": part for index, part in enumerate(unit_parts(user))}
     keys, columns = selected(parts.select, user)
-    _bounds(options, columns, found)
+    _bounds(options, columns, found, grouped=bool(keys))
     given, places = inputs(parts.topic)
     found.settings |= given
     found.places |= places
@@ -124,8 +124,10 @@ def _options(span: Span, found: Statement) -> dict[str, tuple[Any, Span]]:
     return values
 
 
-def _bounds(options: dict[str, tuple[Any, Span]], columns: list[SelectedColumn], found: Statement) -> None:
-    """What a user may contribute."""
+def _bounds(
+    options: dict[str, tuple[Any, Span]], columns: list[SelectedColumn], found: Statement, *, grouped: bool
+) -> None:
+    """What a user may contribute. grouped: whether there are keys; without any there is one group, and any number allows it."""
     groups, rows, per_group = (
         options.get(name) for name in ("max_groups_contributed", "max_rows_contributed", "max_rows_per_group")
     )
@@ -144,7 +146,7 @@ def _bounds(options: dict[str, tuple[Any, Span]], columns: list[SelectedColumn],
         found.give("bounds.max_records_per_key", 1, by_group or groups[1])  # type: ignore[index]
     if rows is not None:
         found.give("bounds.max_records_per_user", *rows)
-    if groups is not None:
+    if groups is not None and grouped:
         each = 1 if per_group is None else per_group[0]
         if rows is None:
             found.give("bounds.max_records_per_user", groups[0] * each, groups[1])
@@ -184,12 +186,8 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
 
 
 def _keys(keys: list[Key], groups: list[Span], place: Span, found: Statement) -> None:
-    """The selected keys must be the grouped ones, in the same order: the order of the key's parts."""
-    if not groups:
-        raise place.error(
-            "there is no key; add what to group by, and select it. For one total over all records select 'all' AS everything, and "
-            "group by everything"
-        )
+    """The selected keys must be the grouped ones, in the same order: the order of the key's parts. Without any, all records have
+    one key."""
     for index, group in enumerate(groups):
         if not len(group):
             raise place.error("a part of GROUP BY is empty; write a key between the commas")

@@ -58,6 +58,11 @@ def configurations() -> dict[str, Settings]:
     )
     found["columns"] = histogram(columns=COLUMNS, bounds={"max_records_per_user": 16, "max_records_per_key": 4})
     found["declared keys"] = histogram(keys={"declared": ["/", "/about"], "discover": False})
+    found["declared product"] = histogram(
+        input={**INPUT, "key": ["country", "device"]},
+        keys={"product": {"country": ["DE", "FR"], "device": ["phone", "desktop"]}},
+    )
+    found["one total"] = histogram(input={**INPUT, "key": []})
     found["format avro"] = histogram(input={**INPUT, "format": "avro", "registry": {"url": "http://registry:8081"}})
     found["format protobuf"] = histogram(input={**INPUT, "format": "protobuf", "message": "events:Event"})
     found["filtered and computed"] = histogram(

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not b
 VALUES = (ValueField("v", 100.0, 0.5), ValueField("w", 1000, 1, lower=-3, upper=10))
 SCHEMAS = {
     "plain": RawSchema(user=("u",), key=("k",)),
+    "whole": RawSchema(user=("u",), key=(), values=(ValueField("v", 5, 0.5),), time="t"),
     "full": RawSchema(
         user=("who.id",), key=("k", "z"), values=VALUES, time="t", time_unit="s", null_user="value", null_key="value"
     ),

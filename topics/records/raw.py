@@ -22,6 +22,10 @@ from susurrus.topics.records.time_numbers import TimeUnit
 from susurrus.topics.records.times import TimeReader
 from susurrus.topics.wire.packing import Int32s, Int64s
 
+WHOLE_KEY: Final = b'"all"'
+"""The key of every record where no field is grouped by, as canonical JSON."""
+WHOLE_NAME: Final = "everything"
+"""What the only part of this key is called."""
 MAX_ITEMS: Final = 1 << 20
 """The most items of one record. A row's place in its raw partition is offset * MAX_ITEMS + item."""
 _MOST_OFFSETS: Final = (1 << 63) // MAX_ITEMS
@@ -67,10 +71,10 @@ class ValueField:
 class RawSchema:
     r"""Where user, key, values and time are in a raw event.
 
-    Paths: as `parse_path` reads them. user, key: one path or computed scalar, or several for a composite one.
-    time: the event time, None for the Kafka timestamp; time_unit, time_format, time_zone: see `TimeReader`. null_user,
-    null_key: what a JSON null is, "value" = a user or key of its own; empty_user: the same of the empty text; both of any part.
-    An absent field is null. max_key_bytes: of a canonical user or key.
+    Paths: as `parse_path` reads them. user, key: one path or computed scalar, or several for a composite one; without any for the
+    key, all records have the key ``WHOLE_KEY``. time: the event time, None for the Kafka timestamp; time_unit, time_format,
+    time_zone: see `TimeReader`. null_user, null_key: what a JSON null is, "value" = a user or key of its own; empty_user: the same
+    of the empty text; both of any part. An absent field is null. max_key_bytes: of a canonical user or key.
     """
 
     user: tuple[str | ComputedField, ...]
@@ -132,12 +136,17 @@ def places(offset: Int64s, item: Int64s) -> Int64s:
     return offset * MAX_ITEMS + item
 
 
+def whole_key(reason: npt.NDArray[np.uint8]) -> tuple[Int32s, list[bytes]]:
+    """Codes and items of a batch that has one key for all records. reason: uint8[n], 0 = good."""
+    return np.where(reason == 0, 0, -1).astype(np.int32), [WHOLE_KEY] if (reason == 0).any() else []
+
+
 class RawDecoder:
     """Turns the fields of raw events into columns, for one schema. Raises ValueError for a schema that cannot be right."""
 
     def __init__(self, schema: RawSchema) -> None:
-        if not schema.user or not schema.key:
-            raise ValueError(f"{'key' if schema.user else 'user'}=() has no field: name at least one")
+        if not schema.user:
+            raise ValueError("user=() has no field: name at least one")
         self._schema = schema
         self._measures: list[Measure] = [
             partial(measure, grid=value.grid, low=value.lowest, high=value.highest) for value in schema.values
@@ -157,11 +166,12 @@ class RawDecoder:
         user = [Categories(Reason.MISSING_USER, nullable=nobody, limit=limit, empty=empty) for _ in schema.user]
         nullable = schema.null_key == "value"
         key = [Categories(Reason.MISSING_KEY, nullable=nullable, limit=limit) for _ in schema.key]
-        batch = RecordColumns([user, key], self._measures)
+        batch = RecordColumns([user, key] if key else [user], self._measures)
         for chunk in chunks:
             batch.add(chunk)
         found = batch.finish()
-        (users, user_names), (keys, key_names) = found.categories
+        (users, user_names), *grouped = found.categories
+        keys, key_names = grouped[0] if grouped else whole_key(found.reason)
         return RawColumns(
             reason=found.reason,
             user=users,

@@ -165,6 +165,21 @@ class TestErrorsNameTheFieldAndTheFix:
                 "keys.declared: every key needs as many parts as input.key, which has 1",
             ),
             ("[keys]\ndeclared = [{a = 1}]", "write each key as a JSON scalar"),
+            ("[keys]\ndeclared = ['a']\nproduct = {url = ['b']}", "keys.product: there is keys.declared too; keep one"),
+            (
+                "[keys]\nproduct = {url = ['a'], device = ['b']}",
+                'keys.product: names "url", "device"; give values for each part of input.key: "url"',
+            ),
+            (
+                "[keys]\nproduct = {url = []}",
+                "keys.product.url: has no values, so there would be no keys; list at least one",
+            ),
+            ("[keys]\nproduct = {url = [['a']]}", "keys.product.url, number 1: write each value as a JSON scalar"),
+            ("[keys]\nproduct = {url = 'a'}", "keys.product.url: write a list in brackets"),
+            (
+                f"[keys]\nproduct = {{url = {list(range(100_001))}}}",
+                "keys.product: makes 100,001 keys, and at most 100,000 are possible; list those that can occur",
+            ),
             (
                 "[budget]\nepsilon = 1\ndelta = 1e-9",
                 "budget.epsilon = 1: less than one window's privacy.epsilon = 6; raise",
@@ -491,10 +506,73 @@ class TestDigest:
         decoder = RawDecoder(settings.raw_schema())
         assert sorted(decoder.decode(JsonReader(decoder.paths).read(records)).keys) == list(settings.declared_keys)
 
+    def test_a_product_is_the_list_of_its_combinations(self) -> None:
+        grouped = {"key": ["country", {"name": "device", "expression": "lower(agent)"}]}
+        product = {"device": ["phone", "desktop", "phone"], "country": ["FR", "DE", 1.0]}
+        listed = [[country, device] for country in ("DE", "FR", 1) for device in ("phone", "desktop")]
+        combined, declared = (
+            changed(input=grouped, keys=keys) for keys in ({"product": product}, {"declared": listed})
+        )
+        assert len(combined.declared_keys) == 6
+        assert combined.declared_keys == declared.declared_keys
+        assert combined.config_digest() == declared.config_digest()
+        assert changed(keys={"product": {"url": ["b", "a"]}}).declared_keys == (b'"a"', b'"b"')
+
     @pytest.mark.parametrize("line", ["a", "{}", '["a", "b"]', "[[1]]", "NaN"])
     def test_a_bad_line_of_declared_keys_is_named_but_not_shown(self, tmp_path: Path, line: str) -> None:
         (tmp_path / "keys.jsonl").write_text(f'"ok"\n{line}\n', encoding="utf-8")
         assert "line 2" in problems(tmp_path, MINIMAL + '[keys]\ndeclared_file = "keys.jsonl"\n')[0]
+
+
+class TestOneKeyForAllRecords:
+    def test_it_is_declared_and_a_user_has_one_record_that_counts(self) -> None:
+        settings = changed(input={"key": []})
+        plan = settings.plan()
+        assert (settings.declared_keys, plan.discover) == ((b'"all"',), False)
+        assert (plan.max_records, plan.max_records_per_key) == (1, 1)
+        assert changed(input={"key": []}, bounds={"max_records_per_key": 5}).plan().max_records == 5
+        assert settings.input.key_names == ("everything",)
+
+    def test_it_is_as_precise_as_a_declared_constant_under_the_best_caps(self) -> None:
+        constant = changed(
+            input={"key": [{"name": "everything", "expression": "'all'"}]},
+            keys={"declared": ["all"], "discover": False},
+            bounds={"max_records_per_user": 1},
+        )
+        total = changed(input={"key": []})
+        assert total.plan() == constant.plan()
+        assert total.declared_keys == constant.declared_keys
+        # What a record becomes is the same, too.
+        records = [b'{"host":"a"}', b'{"host":null}', b'{"host":"b"}']
+        decoder = RawDecoder(total.raw_schema())
+        found = decoder.decode(JsonReader(decoder.paths).read(records))
+        assert (found.key.tolist(), found.keys) == ([0, -1, 0], [b'"all"'])
+        assert decoder.decode(JsonReader(decoder.paths).read([b"{}"])).keys == []
+
+    @pytest.mark.parametrize(
+        ("sections", "problem"),
+        [
+            (
+                {"bounds": {"max_records_per_user": 4}},
+                "bounds.max_records_per_user = 4: with input.key = [] there is one key",
+            ),
+            ({"keys": {"declared": ["a"]}}, "keys.declared: with input.key = [] there is one key, which is published"),
+            ({"keys": {"product": {"everything": ["a"]}}}, "keys.product: with input.key = [] there is one key"),
+        ],
+    )
+    def test_what_speaks_of_other_keys_is_refused(self, sections: dict[str, Any], problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=re.escape(problem)):
+            changed(input={"key": []}, **sections)
+
+    def test_what_has_no_effect_is_told(self) -> None:
+        settings = changed(input={"key": [], "null_key": "dead-letter"}, keys={"discover": False, "minimum_users": 3})
+        said = [finding.text for finding in settings.findings()]
+        assert [text.split(":")[0] for text in said] == ["keys.discover", "input.null_key", "keys.minimum_users"]
+
+    def test_a_key_that_is_left_out_is_still_missed(self, tmp_path: Path) -> None:
+        [line] = problems(tmp_path, MINIMAL.replace('key = ["url"]', ""))
+        assert line.startswith("input.key: is missing")
+        assert "key = [] for one total" in line
 
 
 class TestPlan:

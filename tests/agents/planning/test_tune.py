@@ -195,3 +195,13 @@ def test_numbers_that_cannot_be_right_are_refused(epsilon: str, cap: int, says: 
     with pytest.raises(ConfigurationError, match=says):
         questions_of(configured(), epsilon=Fraction(epsilon), quantile=Fraction(19, 20), largest_cap=cap)
     assert tune.USERS_SHARE < 1
+
+
+def test_one_key_for_all_records_leaves_no_cap_to_choose() -> None:
+    total = settings_with(input={"key": []}, columns=COLUMNS)
+    half = {"epsilon": Fraction(1), "quantile": Fraction(1, 2)}
+    asked = questions_of(total, **half)
+    assert [question.columns for question in asked.quantiles] == [("bytes", "mean")]
+    assert asked.quantiles[0].mechanism.epsilon == Fraction(9, 10)
+    with pytest.raises(ConfigurationError, match="there is no cap and no bound to recommend"):
+        questions_of(settings_with(input={"key": []}, columns=COLUMNS[:1]), **half)

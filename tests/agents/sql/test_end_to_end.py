@@ -72,3 +72,29 @@ def test_a_statement_publishes_what_its_toml_publishes(kafka: Broker, tmp_path: 
     assert sum(map(len, expected["histogram"].values())) >= 4
     assert found == expected
     assert totals["filtered"] == 3_000
+
+
+def test_a_statement_without_a_key_publishes_one_total(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 2)
+    events = ({"host": f"u{n % 97}", "url": f"/{n}"} for n in range(970))
+    produce(kafka, raw, ((n % 2, json.dumps(e).encode(), WINDOW + n * HOUR // 970) for n, e in enumerate(events)))
+    with Pipeline(kafka, tmp_path, raw, {**WHAT, **HOW}) as pipeline:
+        sql = tmp_path / "total.sql"
+        sql.write_text(
+            "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon = 100, delta = 1e-3, privacy_unit_column = host, "
+            "max_groups_contributed = 4) COUNT(DISTINCT host) AS people "
+            f"FROM \"{raw}\" GROUP BY TUMBLE(ROWTIME, INTERVAL '30' MINUTE) EMIT EVERY INTERVAL '15' MINUTE",
+            encoding="utf-8",
+        )
+        settings = pipeline.data
+        pipeline.data = {
+            name: of for name, of in settings.items() if name not in ("window", "bounds", "columns", "privacy", "input")
+        }
+        pipeline.write_config()
+        pipeline.data = settings
+        found, _ = published(pipeline, "--sql", str(sql))
+    rows = [json.loads(value) for part in found["histogram"].values() for _, value, _ in part]
+    assert [row["key"] for row in rows] == ["all"] * 4  # two windows of two triggers
+    assert [row["trigger"] for row in rows] == [1, 2, 1, 2]
+    assert all(abs(row["values"]["people"]["estimate"] - 97) < 6 for row in rows)
+    assert all(0 < row["values"]["people"]["std_error"] < 1 for row in rows)

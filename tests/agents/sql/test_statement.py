@@ -62,7 +62,13 @@ def test_the_listing_of_the_paper() -> None:
     }
 
 
-def test_a_total_over_all_records_has_the_key_that_the_refusal_suggests() -> None:
+def test_without_a_key_there_is_one_total_over_all_records() -> None:
+    total = GOOD.replace(") url,", ")").replace("GROUP BY url, ", "GROUP BY ")
+    settings = read(total.replace(OPTIONS, f"{OPTIONS}, max_groups_contributed = 4")).settings
+    assert settings["input.key"] == []
+    # There is one group, which any number of groups allows. A cap on records stays with the settings, which know it.
+    assert settings["bounds.max_records_per_key"] == 1
+    assert not {"bounds.max_records_per_user", "bounds.max_keys_per_user"} & settings.keys()
     text = GOOD.replace(") url,", ") 'all' AS everything,").replace("GROUP BY url", "GROUP BY everything")
     assert read(text).settings["input.key"] == [{"name": "everything", "expression": "'all'"}]
 
@@ -275,12 +281,7 @@ WRONG = [
     ("url, COUNT", "lower(url) AS url, COUNT", "lower(url) AS url", "GROUP BY could mean both"),
     ("url, COUNT", "url, host, COUNT", "host", "selected and not grouped by"),
     ("GROUP BY url", "GROUP BY url, host", "host", "grouped by and not selected"),
-    (
-        "GROUP BY url, ",
-        "GROUP BY ",
-        "TUMBLE(ts, INTERVAL '1' DAY)",
-        "For one total over all records select 'all' AS everything, and group by everything",
-    ),
+    ("GROUP BY url, ", "GROUP BY ", "url", "this is selected and not grouped by"),
     ("TUMBLE(ts, INTERVAL '1' DAY)", "HOP(ts)", "HOP(ts)", "windows do not overlap"),
     (", TUMBLE(ts, INTERVAL '1' DAY)", "", "url", "the window is missing"),
     ("INTERVAL '1' DAY", "INTERVAL '1' MONTH", "MONTH", "months and years differ in length"),

@@ -389,7 +389,7 @@ class TestSchema:
         "schema",
         [
             RawSchema(user=("",), key=("k",)),
-            RawSchema(user=("u",), key=()),
+            RawSchema(user=(), key=("k",)),
             RawSchema(user=("u..x",), key=("k",)),
             RawSchema(user=("u",), key=("u.x",)),
             RawSchema(user=("u.x.y",), key=("u.x",)),
