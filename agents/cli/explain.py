@@ -125,6 +125,8 @@ def _read(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     for part in read.key:
         if not isinstance(part, str):
             yield "computed", f"{part.name} = {part.expression}"
+    for file, table in settings.lookup_tables.items():
+        yield "lookup table", f"{file}, {table.keys:,} keys; its content may not change while the pipeline runs"
 
 
 def _written(read: InputSettings) -> str:

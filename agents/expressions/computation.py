@@ -15,6 +15,7 @@ from susurrus.agents.expressions.connection import Engine
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.agents.expressions.kinds import Reasons
 from susurrus.agents.expressions.language import parse, quoted
+from susurrus.agents.expressions.lookup import LookupCall, LookupTables, finders
 from susurrus.topics.records.fields import Path, check_paths
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import ComputedField
@@ -24,13 +25,17 @@ _Columns = dict[Path, list[Any]]
 
 
 class Computation:
-    """Computes ``scalars`` of records that meet ``where``. Raises ValueError where one field's path leads through another's."""
+    """Computes ``scalars`` of records that meet ``where``. tables: the files that lookups name; None where nothing will be
+    computed. Raises ValueError where one field's path leads through another's."""
 
-    def __init__(self, scalars: Sequence[Path | ComputedField], where: str | None) -> None:
+    def __init__(
+        self, scalars: Sequence[Path | ComputedField], where: str | None, tables: LookupTables | None = None
+    ) -> None:
         self._scalars = scalars
+        functions = {} if tables is None else finders(tables, lookups_of(scalars, where))
         named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, ComputedField)}
         # One engine for all: they are evaluated one after the other, and the limit of memory is theirs alone.
-        self._engine = engine = Engine() if named or where is not None else None
+        self._engine = engine = Engine(functions) if named or where is not None else None
         self._where = None if where is None else Evaluation(parse(where), boolean=True, engine=engine)
         self._computed = {scalar: Evaluation(one, engine=engine) for scalar, one in named.items()}
         evaluations = [*([] if self._where is None else [self._where]), *self._computed.values()]
@@ -86,22 +91,25 @@ class Computation:
 
 def paths_of(scalars: Sequence[Path | ComputedField], where: str | None) -> list[Path]:
     """The fields that `Computation` reads, without an engine; each once."""
-    texts = [
-        *([] if where is None else [where]),
-        *(one.expression for one in scalars if isinstance(one, ComputedField)),
-    ]
     plain = [scalar for scalar in scalars if not isinstance(scalar, ComputedField)]
-    return list(dict.fromkeys([*plain, *(path for text in texts for path in parse(text).fields)]))
+    return list(dict.fromkeys([*plain, *(path for text in _texts(scalars, where) for path in parse(text).fields)]))
+
+
+def lookups_of(scalars: Sequence[Path | ComputedField], where: str | None) -> list[LookupCall]:
+    """What `Computation` asks lookup tables for; each once."""
+    return list(dict.fromkeys(call for text in _texts(scalars, where) for call in parse(text).lookups()))
+
+
+def _texts(scalars: Sequence[Path | ComputedField], where: str | None) -> list[str]:
+    """All expressions."""
+    computed = (one.expression for one in scalars if isinstance(one, ComputedField))
+    return [*([] if where is None else [where]), *computed]
 
 
 def expression_names(scalars: Sequence[Path | ComputedField], where: str | None) -> tuple[list[str], list[str]]:
     """(fields, texts) that expressions name, as SQL writes them: a name that is no plain word in double quotes, a text in single
     ones."""
-    texts = [
-        *([] if where is None else [where]),
-        *(one.expression for one in scalars if isinstance(one, ComputedField)),
-    ]
-    parsed = [parse(text) for text in texts]
+    parsed = [parse(text) for text in _texts(scalars, where)]
     fields = dict.fromkeys(path for one in parsed for path in one.fields)
     return [quoted(path) for path in fields], list(dict.fromkeys(text for one in parsed for text in one.texts()))
 

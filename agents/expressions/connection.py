@@ -1,5 +1,6 @@
 """The engine that reads and evaluates expressions, and connections to it."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -30,16 +31,29 @@ def connect() -> Any:
 
 
 class Engine:
-    """A connection that evaluates queries over the records of one batch; a new one where an error has made it unusable."""
+    """A connection that evaluates queries over the records of one batch; a new one where an error has made it unusable.
 
-    def __init__(self) -> None:
+    functions: from a text or None to a text or None, by the name under which queries call them; pure, and they never raise.
+    """
+
+    def __init__(self, functions: Mapping[str, Callable[[str | None], str | None]] | None = None) -> None:
         import duckdb
+
+        self._functions = functions or {}
 
         self.refused: type[Exception] = duckdb.Error
         """What a query raises that cannot be evaluated."""
         self.short: tuple[type[Exception], ...] = (duckdb.OutOfMemoryException, MemoryError)
         """Among them and beside them, what is raised where memory ends."""
-        self.connection = connect()
+        self.connection = self._connect()
+
+    def _connect(self) -> Any:
+        connection = connect()
+        for name, function in self._functions.items():
+            connection.create_function(
+                name, function, ["VARCHAR"], "VARCHAR", null_handling="special", side_effects=False
+            )
+        return connection
 
     def fetch(self, query: str, arrays: dict[str, Any]) -> Any:
         """The column ``v`` of a query over the table ``batch`` of these arrays."""
@@ -66,4 +80,4 @@ class Engine:
             self.connection.abort()  # of a result that broke off, nobody fetches the rest
             self.connection.execute("SELECT 1").fetchall()
         except self.refused:
-            self.connection = connect()
+            self.connection = self._connect()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from susurrus.agents.expressions.catalogue import ALWAYS_LISTS, LISTS, textual
+from susurrus.agents.expressions.lookup import MAX_VALUE_BYTES, is_lookup
 from susurrus.topics.records.fields import Path
 
 MAX_TEXT_BYTES: Final = 32_768
@@ -78,6 +79,8 @@ def size_of(node: Mapping[str, Any], text: int = MAX_TEXT_BYTES, blobs: Collecti
     if kind in _SINGLE or node["type"] in _SINGLE:
         result = max((part.result for part in parts), default=_SMALL)
         return Size(result, below + result, any(part.listed for part in parts) and node["type"] != "ARRAY_EXTRACT")
+    if is_lookup(node):
+        return Size(MAX_VALUE_BYTES, below + MAX_VALUE_BYTES)
     if kind != "FUNCTION" or node["function_name"].lower() not in textual():
         return Size(_SMALL, below + _SMALL + _worked(node, parts))
     result = _function(node, parts)

@@ -16,6 +16,7 @@ from susurrus.agents.expressions.beside import fold, is_beside, problem_of_path,
 from susurrus.agents.expressions.catalogue import ALWAYS_LISTS, functions, types
 from susurrus.agents.expressions.connection import connect
 from susurrus.agents.expressions.growth import MAX_BYTES, MAX_LIST_TEXT_BYTES, MAX_TEXT_BYTES, problem_of, size_of
+from susurrus.agents.expressions.lookup import LookupCall, call_of, is_lookup, key_of, problem_of_lookup
 from susurrus.agents.expressions.misread import doubts, hyphened_words, misread, named_result, quoted_words
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import Path
@@ -62,9 +63,19 @@ class Expression:
                 found["'" + str(node["literal"]["text"]).replace("'", "''") + "'"] = None
         return list(found)
 
+    def lookups(self) -> list[LookupCall]:
+        """What it asks lookup tables for, in order of first occurrence."""
+        return list(dict.fromkeys(call_of(node) for node in _nodes(_selected(self.text)) if is_lookup(node)))
+
     def renamed(self, names: Mapping[Path, str]) -> str:
-        """The expression with other names for its fields."""
+        """The expression as the engine evaluates it: with other names for its fields, and the functions of lookup tables."""
         selected = _selected(self.text)
+        for node in list(_nodes(selected)):
+            if is_lookup(node):
+                key, [called] = key_of(node), _selected(f"{call_of(node).function}(CAST(a AS VARCHAR))")
+                called["arguments"][0]["expression"]["child"] = key
+                node.clear()
+                node.update(called)
         for node in _nodes(selected):
             if node["class"] == "COLUMN_REF":
                 node["column_names"] = [names[tuple(node["column_names"])]]
@@ -118,6 +129,12 @@ def _parsed(text: str, listed: bool) -> Expression:
         )
     fields: dict[Path, None] = {}
     for node in _nodes(selected):
+        if listed and is_lookup(node):
+            raise _error(
+                text,
+                node["query_location"],
+                "lookup finds one text, and a list is no key of it; use it on the items of the list",
+            )
         if (found := misread(node, source)) is not None:
             raise _error(text, found.place, found.problem)
         if problem := _problem(node):
@@ -185,6 +202,8 @@ def _function_problem(node: Mapping[str, Any]) -> str | None:
             "unnest makes several rows of one record: write the list as input.each = { of = { expression = '...' }, as = 'item' }, "
             "in SQL as CROSS JOIN UNNEST(...) AS item, and use item here"
         )
+    if is_lookup(node):
+        return problem_of_lookup(node)
     if name.lower() not in functions():
         return (
             f"the function {name} is not available: unknown, or it is not decided by one record alone, or not on every machine "

@@ -10,6 +10,7 @@ import numpy as np
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.expressions.lookup import LookupTables
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.histogram.membership import Membership
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -45,7 +46,9 @@ class HistogramDecisions(Decisions):
         self, source: InputSettings, records: Sequence[ReadRecord], types: Int64s, *, now: int, begun: Begun | None
     ) -> Decided:
         """See `Decisions`."""
-        columns, read = _decoded(self._schema, self._settings.input.where, source, records)
+        columns, read = _decoded(
+            self._schema, self._settings.input.where, self._settings.lookup_tables, source, records
+        )
         return self._placed(columns, read, records, types, now, begun)
 
     def _placed(
@@ -86,7 +89,7 @@ class HistogramDecisions(Decisions):
 
     def whole(self, source: InputSettings, records: Sequence[ReadRecord]) -> Decided:
         """See `Decisions`."""
-        return _decoded(self._nothing, None, source, records)[1]
+        return _decoded(self._nothing, None, {}, source, records)[1]
 
     def parts(self) -> Sequence[RecordPart]:
         """The condition, user, key, columns, time."""
@@ -94,17 +97,18 @@ class HistogramDecisions(Decisions):
 
     def _parts(self) -> Iterator[RecordPart]:
         schema, source, nothing = self._schema, self._settings.input, self._nothing
+        part = partial(_part, self._settings.lookup_tables)
         if source.where is not None:
-            yield _part("input.where", nothing, source.where)
+            yield part("input.where", nothing, source.where)
         for user in schema.user:
-            yield _part(called("input.user", user), replace(nothing, user=(user,)))
-        for key, name in zip(schema.key, source.key_names, strict=True):
+            yield part(called("input.user", user), replace(nothing, user=(user,)))
+        for key, name in zip(schema.key, source.key_names[: len(schema.key)], strict=True):
             setting = called("input.key", key if isinstance(key, str) else ComputedField(name))
-            yield _part(setting, replace(nothing, key=(key,)))
+            yield part(setting, replace(nothing, key=(key,)))
         for value in schema.values:
-            yield _part(called("columns.field", value.path), replace(nothing, values=(value,)))
+            yield part(called("columns.field", value.path), replace(nothing, values=(value,)))
         if schema.time is not None:
-            yield _part(called("input.time", schema.time), replace(nothing, time=schema.time))
+            yield part(called("input.time", schema.time), replace(nothing, time=schema.time))
 
     def undecided(self, begun: Begun | None) -> Iterator[str]:
         """Caps, the start, and what was closed when a record came."""
@@ -125,21 +129,31 @@ def _open(records: Sequence[ReadRecord], begun: Begun | None) -> Int64s:
     return np.fromiter((_NEVER if one is None else one + 1 for one in closed), np.int64, len(records))
 
 
-def _part(setting: str, schema: RawSchema, where: str | None = None) -> RecordPart:
+def _part(tables: LookupTables, setting: str, schema: RawSchema, where: str | None = None) -> RecordPart:
     nobody = parse_path(NOBODY)
     scalars = [scalar for scalar in schema.scalars if scalar != nobody]
-    return RecordPart(setting, scalars, where, partial(_decided, schema, where))
+    return RecordPart(setting, scalars, where, partial(_decided, schema, where, tables))
 
 
-def _decided(schema: RawSchema, where: str | None, source: InputSettings, records: Sequence[ReadRecord]) -> Decided:
-    return _decoded(schema, where, source, records)[1]
+def _decided(
+    schema: RawSchema,
+    where: str | None,
+    tables: LookupTables,
+    source: InputSettings,
+    records: Sequence[ReadRecord],
+) -> Decided:
+    return _decoded(schema, where, tables, source, records)[1]
 
 
 def _decoded(
-    schema: RawSchema, where: str | None, source: InputSettings, records: Sequence[ReadRecord]
+    schema: RawSchema,
+    where: str | None,
+    tables: LookupTables,
+    source: InputSettings,
+    records: Sequence[ReadRecord],
 ) -> tuple[RawColumns, Decided]:
     decoder = RawDecoder(schema)
-    with closing(Computation(decoder.scalars, where)) as computation:
+    with closing(Computation(decoder.scalars, where, tables)) as computation:
         reader = reader_of(source, computation.paths, topic=None, partition=None, asked=computation.asked)
         with closing(reader):
             chunks = list(reader.read(records, lambda row: True))

@@ -185,6 +185,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             yield "fields read", f"{', '.join(read)} (by expressions; upper and lower case matter)"
         if texts:
             yield "texts", f"{', '.join(texts)} (in expressions)"
+        for file, table in settings.lookup_tables.items():
+            yield "lookup table", f"{file}: {table.keys:,} keys, sha256 {table.sha256[:16]}"
         columns = (f"{column.name} ({column.kind}{_range(column)})" for column in settings.columns)
         yield "columns", ", ".join(columns)
         yield (

@@ -106,7 +106,8 @@ class RouteStage(Stage):
         self._topic, self._raw_partition = services.ledger.place(partition)
         source = services.settings.input.of(self._topic)
         decoder = RawDecoder(services.settings.raw_schema())
-        self._computation = computation = Computation(decoder.scalars, services.settings.input.where)
+        settings = services.settings
+        self._computation = computation = Computation(decoder.scalars, settings.input.where, settings.lookup_tables)
         self._intake = Intake(
             reader_of(
                 source, computation.paths, asked=computation.asked, topic=self._topic, partition=self._raw_partition

@@ -10,6 +10,8 @@ from susurrus.agents.config.checks import calendar
 from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.idle import Idle, fields
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.expressions.computation import lookups_of
+from susurrus.agents.expressions.lookup import LookupTables, read_tables
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram import checks, declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
@@ -65,6 +67,7 @@ class HistogramSettings(Settings):
     """The promise per user and window."""
 
     _declared: tuple[bytes, ...] = PrivateAttr(default=())
+    _lookup_tables: LookupTables = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -175,6 +178,11 @@ class HistogramSettings(Settings):
         return self._declared or declared.canonical(self.keys.declared)
 
     @property
+    def lookup_tables(self) -> LookupTables:
+        """The files that expressions look something up in, by their names."""
+        return self._lookup_tables
+
+    @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """The topics of a histogram; one more where the strategy takes feedback on published keys."""
         feedback = (PUBLISHED_KEYS,) if self.strategy.feedback else ()
@@ -233,6 +241,7 @@ class HistogramSettings(Settings):
             "minimum_users": self.keys.minimum_users,
         }
         fields["columns"] = [column.published() for column in self.columns]
+        fields |= {f"lookup('{file}')": table.sha256 for file, table in self.lookup_tables.items()}
         strategy = self.strategy
         # The default enters by its name: who writes it down changes nothing.
         fields["privacy.strategy"] = strategy.name
@@ -254,9 +263,10 @@ class HistogramSettings(Settings):
         return super().in_digest(path)
 
     def read_files(self, directory: Path) -> None:
-        """Read the declared keys, where they are in a file, and combine those of a product once. Raises ConfigurationError that
-        names the file's line."""
+        """Read the lookup tables, and the declared keys, where they are in a file; combine those of a product once. Raises
+        ConfigurationError that names the file's line."""
         super().read_files(directory)
+        self._lookup_tables = read_tables(lookups_of(self.raw_schema().scalars, self.input.where), directory)
         if self.keys.product:
             self._declared = declared.combined(self.keys.product, self.input.key_names)
         if self.keys.declared_file is not None:

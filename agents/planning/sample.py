@@ -103,7 +103,7 @@ def read_file(
     if schema.time is None and time is not None:
         schema = replace(schema, time=time, time_unit=time_unit or schema.time_unit, time_format=None)
     decoder = RawDecoder(schema)
-    computation = Computation(decoder.scalars, settings.input.where)
+    computation = Computation(decoder.scalars, settings.input.where, settings.lookup_tables)
     names = set(decoder.scalars[: len(schema.user) + len(schema.key)])
     found = _Gathering(settings)
     steps, wanted = steps_of(settings.input.lists, computation.paths, computation.asked or ())
@@ -169,7 +169,7 @@ def read_slice(
         topics = raw_topics(settings, clients) if topics is None else topics
         chosen = choose(clients, topics)
         decoder = RawDecoder(_schema(settings, wide))
-        computation = Computation(decoder.scalars, settings.input.where)
+        computation = Computation(decoder.scalars, settings.input.where, settings.lookup_tables)
         found = _Gathering(settings)
         with contextlib.ExitStack() as opened:
             readers = {

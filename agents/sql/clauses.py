@@ -22,8 +22,8 @@ _REFUSED: Final = {
     "EXCEPT": "a pipeline is one SELECT over one topic; use WHERE",
     "INTERSECT": "a pipeline is one SELECT over one topic; use WHERE",
     "WINDOW": "there are no window functions; TUMBLE in GROUP BY makes the windows",
-    "JOIN": "join the topics before, with Kafka Streams or Flink, and read the result. Only a list in a record is joined to it: "
-    "CROSS JOIN UNNEST(list) AS item",
+    "JOIN": "join the topics before, with Kafka Streams or Flink, and read the result. A public table is a file: write "
+    "lookup('table.csv', key) where its value is wanted. Only a list in a record is joined to it: CROSS JOIN UNNEST(list) AS item",
 }
 """Clauses of SQL that a pipeline does not have, and what to do instead."""
 

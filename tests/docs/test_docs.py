@@ -57,6 +57,8 @@ def test_every_command_is_listed() -> None:
 def test_every_configuration_shown_is_valid(block: str, tmp_path: Path) -> None:
     data = tomllib.loads(block)
     (tmp_path / "password").write_text("password")
+    [countries] = blocks(ROOT / "docs" / "expressions.md", "csv")
+    (tmp_path / "countries.csv").write_text(countries)
     properties = data.get("kafka", {}).get("properties", {})
     for name, value in properties.items():
         if isinstance(value, dict):

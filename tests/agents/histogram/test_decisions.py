@@ -88,3 +88,8 @@ def test_what_is_said_of_the_next_records_is_what_route_does(
     assert all(one == two for one, two in zip(done, wanted, strict=True) if two[0] != "routed")
     assert all(one[0] in ("routed", "late") for one, two in zip(done, wanted, strict=True) if two[0] == "routed")
     runner.close()
+
+
+def test_one_key_for_all_records_is_no_part_that_could_be_to_blame() -> None:
+    total = HistogramDecisions(HistogramSettings.of(settings(input={"topic": "raw", "user": "u", "key": []})))
+    assert [part.setting for part in total.parts()] == ['input.user = "u"']

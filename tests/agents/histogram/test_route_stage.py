@@ -69,6 +69,39 @@ def letters(runner: Runner) -> list[tuple[int, Reason]]:
     return [(letter.offset, letter.reason) for letter in found]
 
 
+def test_records_go_to_the_keys_that_a_lookup_table_says(tmp_path: Path) -> None:
+    (tmp_path / "countries.csv").write_text("code,name\nDE,Deutschland\nFR,France\n", encoding="utf-8")
+    country = {"name": "country", "expression": "lookup('countries.csv', code)"}
+    services = services_of(
+        settings(
+            directory=tmp_path,
+            input={"topic": "raw", "user": "user", "key": [country], "null_key": "dead-letter"},
+            start={"from": "earliest", "first_window": WINDOW},
+            clock={"kind": "broker"},
+        )
+    )
+    records = [
+        SimpleNamespace(
+            offset=n, timestamp=WINDOW + n, timestamp_type=1, key=None, value=b'{"user":"u","code":"%b"}' % code
+        )
+        for n, code in enumerate([b"FR", b"DE", b"XX", b"FR"])
+    ]
+    runner = Runner(RouteStage, services, tmp_path / "state", 0)
+    for end in (1, 4):
+        runner.feed(records, end)
+    runner.commit(now=WINDOW)
+    blocks = [
+        by_user.decode(v) for _, _, _, v, _ in runner.to("by-user") if v is not None and kind_of(v) is not Kind.TICK
+    ]
+    assert [block.keys[code] for block in blocks for code in block.key.tolist()] == [
+        b'"France"',
+        b'"Deutschland"',
+        b'"France"',
+    ]
+    assert letters(runner) == [(2, Reason.MISSING_KEY)]
+    runner.close()
+
+
 def routed(
     directory: Path, keys: list[str], fetches: list[int], strategy: str = "toeplitz", **bounds: Any
 ) -> list[str]:

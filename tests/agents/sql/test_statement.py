@@ -250,6 +250,12 @@ WRONG = [
     ("user_id)", "user_id", "(", "this parenthesis is not closed"),
     (") url", ") DISTINCT url", "DISTINCT", "leave DISTINCT out"),
     ("web_logs", "web_logs JOIN b USING (x)", "JOIN", "join the topics before"),
+    (
+        "web_logs",
+        "web_logs LEFT JOIN countries ON a = b",
+        "JOIN",
+        "A public table is a file: write lookup('table.csv', key)",
+    ),
     ("web_logs", "web_logs, b c", "b c", "one topic without an alias"),
     ("web_logs", "web_logs LEFT JOIN UNNEST(a) AS x", "JOIN", "join the topics before"),
     ("web_logs", "web_logs CROSS JOIN UNNEST(a, b) AS x", "UNNEST(a, b) AS x", "UNNEST takes one list"),
