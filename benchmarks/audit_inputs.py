@@ -12,6 +12,8 @@ L = 64
 """Bound of the measured values: large against the rounding to integers, so that an audit can be tight."""
 REAL = "none"
 USERS = (Column(name="users", kind="users"),)
+COUNT_AND_CENTRED = (Column(name="visits", kind="count"), Column(name="amount", kind="sum", bound=L))
+"""Of a field between 0 and 2 L, the distances from the middle are at most L."""
 ALONE = "no last look"
 """Strategy `closing` with its stream alone; measures no users, so a sum is enough."""
 STREAM = {"unknown_share": 0.01, "public_share": 0.01}
@@ -64,7 +66,8 @@ class Scenario:
     `apart`: each trial has a pipeline of its own, because the scenario is about rows that are calibrated together. `fields`:
     records have so many fields beside, and a condition names them all; the audited user's last one has another type than the
     others'. `items`: what a user has at one trigger and in one partition are the items of one record. `topics`: every source is the
-    only partition of a topic of its own; with one, all are of one topic.
+    only partition of a topic of its own; with one, all are of one topic. `centred`: the field lies between 0 and 2 L, and every
+    value is 2 L, so that each adds L to the sum of the distances from the middle; else they are L, between -L and L.
     """
 
     what: str
@@ -87,6 +90,7 @@ class Scenario:
     fields: int = 0
     items: bool = False
     topics: int = 1
+    centred: bool = False
 
     @property
     def pipeline_only(self) -> bool:

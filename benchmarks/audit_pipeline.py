@@ -127,10 +127,11 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
         read = ", ".join(f"f{number}" for number in range(scenario.fields))
         source["where"] = f"f0 = 'x' AND concat({read}) IS NOT NULL"
     partitions = _partitions(scenario)
+    limits = {"lower": 0, "upper": 2 * L} if scenario.centred else {"bound": L}
     columns: list[dict[str, Any]] = [
-        {"name": column.name, "kind": "users"}
-        if column.kind == "users"
-        else {"name": column.name, "kind": "sum", "field": f"{item}value", "bound": L, "grid": 1}
+        {"name": column.name, "kind": column.kind}
+        if column.kind != "sum"
+        else {"name": column.name, "kind": "sum", "field": f"{item}value", "grid": 1, **limits}
         for column in plan.columns
     ]
     bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
@@ -380,7 +381,7 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
         event: dict[str, Any] = {
             "user": f"{trial}.{given.user[row]}",
             "key": key_name(trial, given.key[row]),
-            "value": L,
+            "value": 2 * L if scenario.centred else L,
         }
         if scenario.items:
             item = {"key": event.pop("key"), "value": event.pop("value")}

@@ -17,7 +17,20 @@ import audit_closing
 import audit_closing_defects
 import numpy as np
 import numpy.typing as npt
-from audit_inputs import ALONE, REAL, SCHEMA_ID, STREAM, TIGHT, Input, L, Live, Scenario, make, plan_of
+from audit_inputs import (
+    ALONE,
+    COUNT_AND_CENTRED,
+    REAL,
+    SCHEMA_ID,
+    STREAM,
+    TIGHT,
+    Input,
+    L,
+    Live,
+    Scenario,
+    make,
+    plan_of,
+)
 from audit_statistics import Outputs
 
 from susurrus.agents.planning.states import StateTable
@@ -49,6 +62,7 @@ DEFECTS = {
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
     "items as one": "the items of a record count as one record, with the sum of their values",
     "caps for each topic": "a user has caps of its own in every raw topic",
+    "half of the width": "the mechanism is told half of what a value may be away from the centre",
     **audit_closing_defects.DEFECTS,
 }
 MECHANISM_ONLY = ("rank given back", *audit_closing_defects.MECHANISM_ONLY)
@@ -353,6 +367,18 @@ SCENARIOS: dict[str, Scenario] = {
         pipeline_trials=1_000,
         exposes=("rank given back",),
     ),
+    "a value at the end of its range": Scenario(
+        what="one record with the largest value, counted, and summed from the middle of the range",
+        keys=1,
+        users=1,
+        build=partial(burst, records=1),
+        plan={"epsilon": 1.0, "triggers": 3, "max_records": 1, "columns": COUNT_AND_CENTRED, **TIGHT},
+        declared=True,
+        only=("toeplitz", ALONE, "closing"),
+        centred=True,
+        exposes=("half of the width",),
+        pipeline_trials=20_000,
+    ),
     **audit_closing.SCENARIOS,
 }
 
@@ -365,6 +391,9 @@ def build(plan: Plan, defect: str) -> Strategy:
     }
     if defect in audit_closing_defects.DEFECTS:
         return audit_closing_defects.build(plan, defect)
+    if defect == "half of the width":
+        halved = (replace(column, bound=max(1, column.bound // 2)) for column in plan.columns)
+        return build_strategy(replace(plan, columns=tuple(halved)))
     if defect == "dropped too early":
         strategy = build_strategy(plan)
         strategy.bounding.arriving = audit_closing_defects.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]

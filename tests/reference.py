@@ -106,7 +106,9 @@ def expected(
                         elif column.kind == "users":
                             sums[key][index] += first
                         else:
-                            sums[key][index] += values[settings.layout.values.index(column.field)]
+                            value = values[settings.layout.values.index(column.field)]
+                            middle = (column.field.lowest + column.field.highest) // 2
+                            sums[key][index] += value - middle * (type(column).__name__ == "CentredSum")
             lists = None
             if strategy.lists is not None and trigger == plan.triggers:
                 lists = {key: [0, 0, 0] for seen in per_key.values() for key in seen}

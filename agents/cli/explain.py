@@ -12,7 +12,6 @@ from susurrus.agents.cli.console import ConfigOption, SqlOption, out
 from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.finding import Finding
-from susurrus.agents.histogram.columns import COLUMNS
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import pipeline_of, tables_of
 from susurrus.agents.types.durations import format_duration
@@ -143,13 +142,17 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
         f"every {format_duration(window.trigger_every)}, for the window of {format_duration(window.length)} so far "
         f"({settings.triggers} triggers)",
     )
-    for column in settings.columns:
+    for column, published in zip(settings.columns, settings.layout.published, strict=True):
         value = column.expression or column.field
         text = _MEASURED.get(column.kind, column.kind).format(value=value)
         if column.limits is not None:
             lower, upper = column.limits
-            text += f", each value clamped to [{lower:,g}, {upper:,g}], so that a record counts for {column.magnitude:,g} at most"
-        after = COLUMNS[column.kind].post_processing
+            centre = published.column.centre
+            most = f"a record counts for {column.magnitude:,g} at most"
+            if centre is not None:
+                most = f"a record is at most {max(upper - centre, centre - lower):,g} away from the middle, {centre:,g}"
+            text += f", each value clamped to [{lower:,g}, {upper:,g}], so that {most}"
+        after = published.column.post_processing
         yield column.name, f"{text}; noisy, with its standard error{after and f'; {after}'}"
     each = "one record" if bounds.max_records_per_key == 1 else f"{bounds.max_records_per_key} records"
     yield "counted", f"at most {each} of a user per key; records above the bounds are left out"

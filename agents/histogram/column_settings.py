@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from susurrus.agents.expressions.section import ExpressionText
-from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count, Layout, PublishedColumn
+from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
 from susurrus.topics.records.raw import ComputedField, ValueField
@@ -138,22 +138,4 @@ def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str |
     return (
         f"bound = {column.bound:g} is more than lower = {lower:g} and upper = {upper:g} need, and the noise follows it; leave "
         f"bound out, or write bound = {most:g}"
-    )
-
-
-def layout(settings: Sequence[ColumnSettings]) -> Layout:
-    """Measure every column that is measured itself; another takes what is measured already where that is alike, else its own."""
-    columns = [column.column() for column in settings]
-    measured: dict[tuple[type[ColumnKind], ValueField | None], ColumnKind] = {}
-    for column in sorted(columns, key=lambda column: column.measured() != (column,)):
-        for part in column.measured():
-            measured.setdefault((type(part), part.field), part)
-    places = {alike: place for place, alike in enumerate(measured)}
-    return Layout(
-        values=tuple(dict.fromkeys(column.field for column in columns if column.field is not None)),
-        measured=tuple(measured.values()),
-        published=tuple(
-            PublishedColumn(column=column, sources=tuple(places[type(part), part.field] for part in column.measured()))
-            for column in columns
-        ),
     )

@@ -43,8 +43,8 @@ class Estimates:
 
     estimate: int64[n] or float64[n]. std_error: float64[n]. direct: both from the rows' own stream alone, where the estimate
     uses more than that: at a window's last trigger, with a strategy that calibrates. additive: whether its numbers add up over
-    keys; False also where the configuration has no such column. divisor: otherwise, the published column by which they are
-    divided, if any.
+    keys; False also where the configuration has no such column. divisor: of a mean, the published column by which it is
+    divided, if any. centre: of a mean, the number from which its values' distances were measured.
     """
 
     estimate: Numbers
@@ -52,6 +52,7 @@ class Estimates:
     direct: tuple[Numbers, Floats] | None = None
     additive: bool = True
     divisor: str | None = None
+    centre: float = 0.0
 
     @property
     def independent(self) -> tuple[Numbers, Floats]:
@@ -248,7 +249,10 @@ class Release(Tabular):
         counts, count_errors = self.columns[of.divisor].independent
         means, errors = of.independent
         rows = self._rows(keys)
-        found = propagation.pooled_mean(means[rows], errors[rows], counts[rows], count_errors[rows])
+        distances: Floats = means[rows].astype(np.float64) - of.centre
+        found = propagation.pooled_mean(distances, errors[rows], counts[rows], count_errors[rows])
+        if found is not None:
+            found = found._replace(estimate=of.centre + found.estimate)
         return self._ratio(of.divisor, found, len(rows))
 
     def _ratio(self, whole: str, found: Computed | None, keys: int) -> Combined:

@@ -210,6 +210,10 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             yield from (("consider", sentence) for sentence in better_for(settings.plan()))
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
+        layout = settings.layout
+        for column in layout.published:
+            if (formula := layout.formula(column)) is not None:
+                yield "computed", f"{column.column.name} = {formula}"
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""

@@ -267,8 +267,9 @@ class ReleaseReader:
         return joined(
             parts,
             order,
-            additive=published is not None and published.column.divisor is None,
+            additive=published is not None and published.column.additive,
             divisor=None if published is None else layout.divisor(published),
+            centre=(None if published is None else published.column.centre) or 0.0,
         )
 
     def close(self) -> None:
@@ -299,7 +300,9 @@ def newest_rows(releases: Sequence[Release]) -> Release:
     columns = {}
     for name, of in last.columns.items():
         parts = [release.columns[name] for release in releases]
-        columns[name] = joined(parts, np.array(order, np.intp), additive=of.additive, divisor=of.divisor)
+        columns[name] = joined(
+            parts, np.array(order, np.intp), additive=of.additive, divisor=of.divisor, centre=of.centre
+        )
     return dataclasses.replace(last, keys=[keys[row] for row in order], columns=columns)
 
 
@@ -309,13 +312,15 @@ def joined(
     *,
     additive: bool = True,
     divisor: str | None = None,
+    centre: float = 0.0,
 ) -> Estimates:
     """One column from its parts. order: intp[n], where the rows of the result stand in the parts one after the other.
 
-    A row without an estimate of its own stream, where others have one, uses nothing else. additive, divisor: of `Estimates`.
+    A row without an estimate of its own stream, where others have one, uses nothing else. additive, divisor, centre: of
+    `Estimates`.
     """
     if not parts:
-        return Estimates(np.empty(0, np.int64), np.empty(0), None, additive, divisor)
+        return Estimates(np.empty(0, np.int64), np.empty(0), None, additive, divisor, centre)
 
     def column(arrays: list[Any]) -> Any:
         return np.concatenate(arrays)[order]
@@ -325,7 +330,7 @@ def joined(
         alone = [part.direct or (part.estimate, part.std_error) for part in parts]
         direct = column([of[0] for of in alone]), column([of[1] for of in alone])
     estimate, std_error = column([part.estimate for part in parts]), column([part.std_error for part in parts])
-    return Estimates(estimate, std_error, direct, additive, divisor)
+    return Estimates(estimate, std_error, direct, additive, divisor, centre)
 
 
 def _foreign(place: Place, offset: int, error: MalformedRecord) -> Refusal:

@@ -1,6 +1,6 @@
 """The configuration of a histogram: the common sections, and bounds, columns, keys and privacy."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -15,12 +15,13 @@ from susurrus.agents.expressions.lookup import LookupTables, read_tables
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram import checks, declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
-from susurrus.agents.histogram.column_settings import ColumnSettings, layout, problems
-from susurrus.agents.histogram.columns import ColumnKind, Layout
+from susurrus.agents.histogram.column_settings import ColumnSettings, problems
+from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Layout, fields_of, layout_of
 from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
@@ -138,7 +139,19 @@ class HistogramSettings(Settings):
     @property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
-        return layout(self.columns)
+        columns = [column.column() for column in self.columns]
+        return layout_of(
+            columns,
+            one_record=self.bounds.max_records_per_key == 1,
+            unit_variances=self._unit_variances,
+        )
+
+    def _unit_variances(self, measured: tuple[ColumnKind, ...]) -> Sequence[float] | None:
+        """See `UnitVariances`. None where the strategy refuses the other constants, which is reported elsewhere."""
+        try:
+            return self.strategy.unit_variances(self._plan_of(measured))
+        except ConfigurationError:
+            return None
 
     @property
     def measured_columns(self) -> tuple[ColumnKind, ...]:
@@ -154,7 +167,7 @@ class HistogramSettings(Settings):
         if self.privacy.named is not None:
             return Choice(self.privacy.named)
         records = self.bounds.max_records_per_key
-        measured = (PlanColumn(name=column.name, kind=column.measures) for column in self.measured_columns)
+        measured = (PlanColumn(name=column.name, kind=COLUMNS[column.kind].measures) for column in self.columns)
         return default_strategy(
             triggers=self.triggers,
             counts_users=any(column.counts_users(records) for column in measured),
@@ -197,6 +210,9 @@ class HistogramSettings(Settings):
 
     def plan(self) -> Plan:
         """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
+        return self._plan_of(self.measured_columns)
+
+    def _plan_of(self, measured: tuple[ColumnKind, ...]) -> Plan:
         privacy, strategy = self.privacy, self.strategy
         return Plan(
             strategy=strategy.name,
@@ -204,7 +220,7 @@ class HistogramSettings(Settings):
             triggers=self.triggers,
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound) for c in self.measured_columns),
+            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound) for c in measured),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
@@ -219,7 +235,7 @@ class HistogramSettings(Settings):
         return RawSchema(
             user=self.input.user_fields,
             key=tuple(ComputedField(p.expression) if isinstance(p, ComputedKey) else p for p in self.input.key),
-            values=self.layout.values,
+            values=fields_of([column.column() for column in self.columns]),
             time=self.input.time_field,
             time_unit=self.input.time_unit,
             time_format=self.input.time_format,
@@ -240,7 +256,10 @@ class HistogramSettings(Settings):
             "discover": self.discover,
             "minimum_users": self.keys.minimum_users,
         }
-        fields["columns"] = [column.published() for column in self.columns]
+        fields["columns"] = [
+            column.published() | ({} if (centre := of.column.centre) is None else {"centre": centre})
+            for column, of in zip(self.columns, self.layout.published, strict=True)
+        ]
         fields |= {f"lookup('{file}')": table.sha256 for file, table in self.lookup_tables.items()}
         strategy = self.strategy
         # The default enters by its name: who writes it down changes nothing.

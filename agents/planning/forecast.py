@@ -83,7 +83,7 @@ def _std_errors(settings: HistogramSettings, strategy: Strategy[Any], at: list[i
     return {
         each.column.name: np.asarray(each.rows(zeros, errors).std_error).tolist()
         for each in settings.layout.published
-        if len(each.sources) == 1
+        if each.column.additive
     }
 
 
@@ -230,7 +230,7 @@ def _see(settings: HistogramSettings, spooled: Spool, at: int, published: Latest
     for each in settings.layout.published:
         row = each.rows(published.estimates, published.std_errors)
         exact = each.rows(true, np.zeros(true.shape)).estimate
-        additive = len(each.sources) == 1
+        additive = each.column.additive
         error = np.abs(np.where(known, row.estimate, 0.0) - exact)
         size = float(np.abs(exact).sum())
         some = known if additive else known & (true[:, list(each.sources)] != 0).any(axis=1)

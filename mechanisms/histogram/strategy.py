@@ -158,6 +158,14 @@ class Strategy(ABC, Generic[States]):
         """Return an upper bound of the records that are kept of one user in a window; it is known before the strategy is built."""
         return max_records
 
+    @classmethod
+    def unit_variances(cls, plan: Plan) -> tuple[float, ...]:
+        """What the variance of each column's noise is if a record adds at most 1 to it, up to a factor that all have in common.
+
+        It follows from the plan's constants; nothing is solved for. By default all columns have the same.
+        """
+        return (1.0,) * len(plan.columns)
+
     def calibrate(
         self,
         estimates: npt.NDArray[np.int64],

@@ -27,10 +27,9 @@ class Toeplitz(Factored):
     summary = "one mechanism for selection and values"
 
     def __init__(self, plan: Plan) -> None:
-        keys = plan.max_records if plan.max_keys is None else min(plan.max_keys, plan.max_records)
+        keys = keys_of(plan)
         budget = budget_of(plan)
-        measured = sum(not counts_users(column, plan) for column in plan.columns)
-        needs_users = plan.discover or measured < len(plan.columns)
+        measured, needs_users = measured_by(plan)
         share = share_of_users(plan, needs_users, measured)
         scale, mu = scale_to_budget(plan, share, keys, budget.mu)
         values, source = value_mechanisms(
@@ -64,6 +63,27 @@ class Toeplitz(Factored):
             notes={"keys_per_user": keys, "mu": mu},
         )
         super().__init__(plan, budget, design)
+
+    @classmethod
+    def unit_variances(cls, plan: Plan) -> tuple[float, ...]:
+        """The inverse of what one record costs: columns that count users share the cost of the users' mechanism."""
+        measured, needs_users = measured_by(plan)
+        share = share_of_users(plan, needs_users, measured)
+        users, other = keys_of(plan) / share if share else math.inf, math.inf
+        if measured:
+            other = joint_cost(caps_of(plan), per_square=1.0) * measured / (1 - share)
+        return tuple(users if counts_users(column, plan) else other for column in plan.columns)
+
+
+def measured_by(plan: Plan) -> tuple[int, bool]:
+    """(columns with a mechanism of their own, whether the number of users is measured)."""
+    measured = sum(not counts_users(column, plan) for column in plan.columns)
+    return measured, plan.discover or measured < len(plan.columns)
+
+
+def keys_of(plan: Plan) -> int:
+    """The most distinct keys of one user."""
+    return plan.max_records if plan.max_keys is None else min(plan.max_keys, plan.max_records)
 
 
 def caps_of(plan: Plan) -> Caps:

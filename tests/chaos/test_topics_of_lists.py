@@ -73,6 +73,7 @@ def over(topics: Topics, **sections: Any) -> dict[str, Any]:
         "columns": [
             {"name": "visits", "kind": "count"},
             {"name": "bytes", "kind": "sum", "field": "item.bytes", "bound": 100, "grid": 1},
+            {"name": "size", "kind": "mean", "field": "item.bytes", "lower": 0, "upper": 100, "grid": 1},
         ],
     }
     return {**own, **sections}

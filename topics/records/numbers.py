@@ -5,7 +5,7 @@ Values are put on the public grid here, once, so that everything behind is exact
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Int64s
 
 Reasons = npt.NDArray[np.uint8]
+
+MAX_STEPS: Final = 2**53
+"""The bound of a field has fewer steps of its grid, so that float64 holds each of them."""
 
 
 def steps_within(bound: float, grid: float) -> int:
@@ -31,7 +34,7 @@ def first_step(lower: float, grid: float) -> int:
 
 def steps_of_field(bound: float, grid: float) -> int:
     """The same for a field of a raw record. Raises ValueError unless 1 <= steps < 2^53."""
-    if not (0 < grid < math.inf and 0 < bound < math.inf and 1 <= bound / grid < 2**53):
+    if not (0 < grid < math.inf and 0 < bound < math.inf and 1 <= bound / grid < MAX_STEPS):
         raise ValueError(f"bound={bound}, grid={grid}: need 0 < grid <= bound < grid * 2^53")
     return steps_within(bound, grid)
 

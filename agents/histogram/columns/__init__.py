@@ -8,19 +8,31 @@
 
 A new kind is one file and its place in ``COLUMNS``. base.py has what all kinds share; layout.py says what is measured for them.
 Columns that are measured alike are measured once: a mean of columns that are published anyway is post-processing and costs no
-second noise.
+second noise. Where a count is measured anyway, a sum may be computed from it: ``from_count``.
 """
 
 from typing import Final
 
 from susurrus.agents.histogram.columns.base import ColumnKind, Kept
 from susurrus.agents.histogram.columns.count import Count
-from susurrus.agents.histogram.columns.layout import Layout, PublishedColumn
+from susurrus.agents.histogram.columns.layout import Layout, PublishedColumn, fields_of, layout_of
 from susurrus.agents.histogram.columns.mean import Mean
 from susurrus.agents.histogram.columns.sum import Sum
 from susurrus.agents.histogram.columns.users import Users
 
-__all__ = ["COLUMNS", "ColumnKind", "Count", "Kept", "Layout", "Mean", "PublishedColumn", "Sum", "Users"]
+__all__ = [
+    "COLUMNS",
+    "ColumnKind",
+    "Count",
+    "Kept",
+    "Layout",
+    "Mean",
+    "PublishedColumn",
+    "Sum",
+    "Users",
+    "fields_of",
+    "layout_of",
+]
 
 COLUMNS: Final[dict[str, type[ColumnKind]]] = {column.kind: column for column in (Count, Users, Sum, Mean)}
 """Every kind by its name in the configuration."""

@@ -1,8 +1,8 @@
 """What every kind of column has, and what it is given to aggregate."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,6 @@ from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.topics.records.raw import ValueField
 from susurrus.topics.wire.json_rows import Numbers
-
-MAX_USERS_PER_WINDOW: Final = 2**32
-"""Users of one window for which sums are guaranteed to fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +52,11 @@ class ColumnKind:
     post_processing: ClassVar[str] = ""
     """What is done to the estimate after its noise, in words."""
     measures: ClassVar[Literal["count", "users", "sum"]] = "count"
-    """What the mechanism takes the column for, where it is measured itself."""
+    """What the mechanism takes the column for, where it is measured itself. What is computed from a count measures that."""
+    additive: ClassVar[bool] = True
+    """Whether its numbers add up over keys."""
     divisor: ClassVar[int | None] = None
-    """Which of the measured columns it is divided by; None where its numbers add up over keys."""
+    """For a mean: which of the measured columns it is divided by, and weighed by over several keys."""
 
     name: str
     field: ValueField | None = None
@@ -79,6 +78,19 @@ class ColumnKind:
     def measured(self) -> "tuple[ColumnKind, ...]":
         """The columns that the mechanism measures for this one."""
         return (self,)
+
+    def from_count(self) -> "ColumnKind | None":
+        """The same numbers, computed from a count of records that is measured anyway; None where there is no such way."""
+        return None
+
+    @property
+    def centre(self) -> float | None:
+        """What is taken off each value before it is added up, in the field's unit; None where nothing is."""
+        return None
+
+    def formula(self, measured: Sequence[str]) -> str | None:
+        """How it is computed from the measured columns of these names; None where it is one of them."""
+        return None
 
     def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
         """int64[cells]: what the kept records add to each cell. values: int64[n] of ``field``; None where there is none."""

@@ -1,18 +1,20 @@
-"""``kind = "sum"``: the sum of a field."""
+"""``kind = "sum"``: the sum of a field, measured by itself, or computed from a count and the centred sum."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from susurrus.agents.histogram.columns.base import MAX_USERS_PER_WINDOW, ColumnOfField, Kept
+from susurrus.agents.histogram.columns.base import ColumnKind, ColumnOfField, Kept
+from susurrus.agents.histogram.columns.centred import CentredSum, centre_of
+from susurrus.agents.histogram.columns.count import Count
+from susurrus.agents.histogram.columns.room import room_problems
 from susurrus.mechanisms.arrays import Floats, Int64s
-from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.topics.records.numbers import steps_within
 from susurrus.topics.wire.json_rows import Numbers
 
 
 class Sum(ColumnOfField):
-    """The sum of a field."""
+    """The sum of a field, measured by itself."""
 
     kind = "sum"
     meaning = "of `field`"
@@ -30,27 +32,13 @@ class Sum(ColumnOfField):
 
     def problems(self, records: int) -> Iterator[str]:
         """The grid must fit the bound, and sums must fit 64 bits."""
-        if not 1 <= self.bound <= MAX_BOUND:
-            yield f"grid = {self.value.grid:g} against bound = {self.value.bound:g}; use bound / 2^24 to bound"
-            return
-        if self.value.lowest > self.value.highest:
-            value = self.value
-            lower, upper = (
-                -value.bound if value.lower is None else value.lower,
-                value.bound if value.upper is None else value.upper,
-            )
-            yield (
-                f"no multiple of grid = {value.grid:g} lies between lower = {lower:g} and upper = {upper:g}; use a smaller grid"
-            )
-            return
-        # A key sums at most users * m * bound, a whole window at most users * C * bound; the product covers both.
-        room = (2**63 - 1) // (records * MAX_USERS_PER_WINDOW)
-        if self.bound > room:
-            fix = f"use a grid of at least {self.value.bound / room:.3g}, or lower" if room else "lower"
-            yield (
-                "sums could leave 64 bits (m * C * 2^32 users * floor(bound / grid) >= 2^63); "
-                f"{fix} bounds.max_records_per_user"
-            )
+        yield from room_problems(self.value, lambda: self.bound, records)
+
+    def from_count(self) -> ColumnKind | None:
+        """From the count and the centred sum; a range around 0 has nothing to gain. A subclass adds up something else."""
+        if type(self) is not Sum or not centre_of(self.value):
+            return None
+        return SumFromCount(name=self.name, field=self.field)
 
     def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
         """The sum of the field."""
@@ -60,3 +48,36 @@ class Sum(ColumnOfField):
     def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
         """Scaled to the field's unit."""
         return (estimates[:, 0] * self.grid).astype(np.float64), std_errors[:, 0] * self.grid
+
+
+class SumFromCount(ColumnOfField):
+    """The same sum as c N + U. Which sums are computed this way: docs/guarantees/means.md."""
+
+    kind = "sum"
+    post_processing = (
+        "it is computed from the count and from how far the values are from the middle, which is more exact"
+    )
+
+    @property
+    def grid(self) -> float:
+        """The field's grid."""
+        return self.value.grid
+
+    @property
+    def centre(self) -> float:
+        """The middle of the range."""
+        return centre_of(self.value) * self.grid
+
+    def measured(self) -> tuple[ColumnKind, ...]:
+        """The centred sum and the count."""
+        return CentredSum(name=f"{self.name}/centred", field=self.field), Count(name=f"{self.name}/count")
+
+    def formula(self, measured: Sequence[str]) -> str:
+        """C N + U in words."""
+        return f"{self.centre:g} × {measured[1]} + {measured[0]}"
+
+    def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
+        """Exact in grid units, then scaled. The noises of both are independent."""
+        centre = centre_of(self.value)
+        total = estimates[:, 0] + centre * estimates[:, 1]
+        return (total * self.grid).astype(np.float64), np.hypot(std_errors[:, 0], centre * std_errors[:, 1]) * self.grid

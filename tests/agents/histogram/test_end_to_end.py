@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from susurrus.topics import histogram
@@ -35,6 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
             {"name": "visits", "kind": "count"},
             {"name": "hosts", "kind": "users"},
             {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 20000},
+            {"name": "kept", "kind": "sum", "field": "bytes", "lower": 0, "upper": 20000},
+            {"name": "size", "kind": "mean", "field": "bytes", "lower": 0, "upper": 20000},
         ],
     },
     "no last look": {
@@ -54,7 +57,15 @@ CASES: dict[str, dict[str, Any]] = {
         "columns": [
             {"name": "visits", "kind": "count"},
             {"name": "hosts", "kind": "users"},
-            {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 20000},
+            {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 1000, "upper": 20000},
+        ],
+    },
+    "closing, one record per key": {
+        "privacy": {"strategy": "closing"},
+        "bounds": {"max_records_per_user": 20},
+        "columns": [
+            {"name": "hosts", "kind": "users"},
+            {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 1000, "upper": 20000},
         ],
     },
     "dp-sqlp": {"privacy": {"strategy": "dp-sqlp"}},
@@ -71,19 +82,17 @@ def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_p
         pipeline.start()
         pipeline.wait()
         settings = pipeline.settings
-        grids = {
-            column.column.name: settings.measured_columns[column.sources[0]].grid
-            for column in settings.layout.published
-        }
+        columns = settings.layout.published
         published = {}
         for message in kafka.read_all(settings.topic("histogram")):
             row = histogram.decode_row(message.value())
-            numbers = [round(row.values[name].estimate / grid) for name, grid in grids.items()]
+            numbers = [row.values[column.column.name].estimate for column in columns]
             published[(row.window, row.trigger, canonical(row.key))] = numbers
         wanted = expected(settings, events_of(kafka, raw), secret=bytes.fromhex(SECRET), epoch=EPOCH)
-        order = [column.sources[0] for column in settings.layout.published]
+        measured = np.array(list(wanted.values()), np.int64)
+        rows = [column.rows(measured, np.ones(measured.shape)).estimate.tolist() for column in columns]
         assert len(wanted) > 20
-        assert published == {key: [numbers[i] for i in order] for key, numbers in wanted.items()}
+        assert published == dict(zip(wanted, map(list, zip(*rows, strict=True)), strict=True))
 
 
 FILTERED: dict[str, Any] = {

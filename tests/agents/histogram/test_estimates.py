@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram.column_settings import ColumnSettings, layout
+from susurrus.agents.histogram.column_settings import ColumnSettings
+from susurrus.agents.histogram.columns import layout_of
 from susurrus.agents.histogram.estimates import Estimates, Release, add_windows
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
@@ -118,9 +119,10 @@ class TestRatios:
             ColumnSettings(name="n", kind="count"),
             ColumnSettings(name="kb", kind="mean", field="kb", bound=100.0, grid=0.1),
         ]
-        made = layout(columns)
+        made = layout_of([column.column() for column in columns])
         assert [made.divisor(column) for column in made.published] == [None, "n"]
-        assert layout(columns[1:]).divisor(layout(columns[1:]).published[0]) is None
+        alone = layout_of([columns[1].column()])
+        assert alone.divisor(alone.published[0]) is None
         counts, means = np.array([4000, 900, 300, 250]), np.array([10.0, 40.0, -5.0, 30.0])
         truth = float((counts * means).sum() / counts.sum())
         generator, errors, found = np.random.default_rng(5), np.array([[12.0, 9_000.0]] * 4), []
