@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ def canonical(value: Any) -> bytes:
 def _value(record: dict[str, Any], field: ValueField) -> Any:
     """A measured field; a test that computes one itself puts it under the expression's text."""
     return record[field.path.expression if isinstance(field.path, ComputedField) else field.path]
+
+
+def _square(distance: int, shift: int) -> int:
+    """To the nearest multiple of 2^shift; halves go up."""
+    return int(Fraction(distance**2, 2**shift) + Fraction(1, 2))
 
 
 def expected(
@@ -108,7 +114,12 @@ def expected(
                         else:
                             value = values[settings.layout.values.index(column.field)]
                             middle = (column.field.lowest + column.field.highest) // 2
-                            sums[key][index] += value - middle * (type(column).__name__ == "CentredSum")
+                            match type(column).__name__:
+                                case "CentredSum":
+                                    value -= middle
+                                case "CentredSquare":
+                                    value = _square(value - middle, column.shift) - column.middle
+                            sums[key][index] += value
             lists = None
             if strategy.lists is not None and trigger == plan.triggers:
                 lists = {key: [0, 0, 0] for seen in per_key.values() for key in seen}

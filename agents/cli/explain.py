@@ -21,6 +21,8 @@ _MEASURED: Final = {
     "users": "the number of users",
     "sum": "the sum of {value}",
     "mean": "the mean of {value}",
+    "variance": "the variance of {value}",
+    "stddev": "the standard deviation of {value}",
 }
 
 

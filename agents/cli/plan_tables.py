@@ -120,6 +120,8 @@ def _verdict(plan: PipelinePlan) -> Iterator[RenderableType]:
             table.add_row("", f"(another one is preferred where it is lower by {CLEAR:g} standard deviations)")
     for sentence in plan.consider:
         table.add_row("consider", sentence)
+    for what, text in plan.of(plan.runs).about:
+        table.add_row(what, text)
     for each in plan.forecasts:
         if each.refused is not None:
             table.add_row("not possible", f"{each.name}: {each.refused}")

@@ -243,8 +243,8 @@ class Release(Tabular):
             raise ConfigurationError(f'column="{name}": is no mean; use total("{name}")')
         if of.divisor is None:
             raise ConfigurationError(
-                f'column="{name}": its count is not published, and a mean over keys needs it; add a column that counts records to '
-                "the pipeline"
+                f'column="{name}": is no mean, or its count is not published, and a mean over keys needs it; add a column that '
+                "counts records to the pipeline"
             )
         counts, count_errors = self.columns[of.divisor].independent
         means, errors = of.independent
@@ -279,8 +279,8 @@ class Release(Tabular):
                 f'column="{name}": means do not add up; use mean("{name}"), which weighs by {of.divisor}'
             )
         raise ConfigurationError(
-            f'column="{name}": is a mean, or of another configuration; means do not add up, and the count that would weigh them is '
-            "not published; add a column that counts records to the pipeline"
+            f'column="{name}": does not add up over keys, or is of another configuration; for a mean over keys add a column that '
+            "counts records to the pipeline, and use mean"
         )
 
     @cached_property

@@ -16,6 +16,7 @@ from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.expressions.computation import expression_names, paths_of
 from susurrus.agents.finding import Finding
+from susurrus.agents.histogram.about_columns import about_columns
 from susurrus.agents.histogram.board import HistogramBoard
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.explanation import findings
@@ -210,10 +211,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             yield from (("consider", sentence) for sentence in better_for(settings.plan()))
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
-        layout = settings.layout
-        for column in layout.published:
-            if (formula := layout.formula(column)) is not None:
-                yield "computed", f"{column.column.name} = {formula}"
+        yield from about_columns(settings.layout, self.strategy)
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""

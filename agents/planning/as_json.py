@@ -55,6 +55,7 @@ def _strategy(each: StrategyForecast) -> dict[str, Any]:
         "refused": each.refused,
         "triggers": each.triggers,
         "std_errors": dict(each.std_errors),
+        "about_columns": [{"what": what, "text": text} for what, text in each.about],
         "users_to_appear": {f"{probability:g}": users for probability, users in each.appears.items()},
         "outcome": None if each.outcome is None else _outcome(each.outcome),
     }

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.histogram.about_columns import about_columns
 from susurrus.agents.histogram.columns import Count
 from susurrus.agents.histogram.detectable import detectable_curve
 from susurrus.agents.histogram.pipeline import HistogramPipeline
@@ -65,6 +66,7 @@ def forecast(
         triggers=at,
         std_errors=_std_errors(settings, strategy, at),
         appears=appears,
+        about=tuple(about_columns(settings.layout, strategy)),
         outcome=outcome,
     )
 

@@ -84,7 +84,8 @@ class StrategyForecast:
     """refused: why a strategy cannot run with these settings; then the rest is empty.
 
     triggers: which. std_errors: by column that is measured itself, of its own measurements at these triggers. appears: by
-    probability, the users of a key at these triggers; empty where nothing is discovered. outcome: where there are data.
+    probability, the users of a key at these triggers; empty where nothing is discovered. about: subject and sentence of what is to
+    be known of the published columns. outcome: where there are data.
     """
 
     name: str
@@ -93,4 +94,5 @@ class StrategyForecast:
     triggers: list[int] = field(default_factory=list)
     std_errors: Mapping[str, list[float]] = field(default_factory=dict)
     appears: Mapping[float, list[int]] = field(default_factory=dict)
+    about: Sequence[tuple[str, str]] = ()
     outcome: StrategyOutcome | None = None

@@ -11,15 +11,24 @@ from sqlglot import TokenType
 from susurrus.agents.sql.source import Span, same
 from susurrus.agents.sql.values import bounds, field_or_none, meant, number
 
-_AGGREGATES: Final = frozenset(("COUNT", "SUM", "AVG"))
+_OF_VALUE: Final = {
+    "SUM": "sum",
+    "AVG": "mean",
+    "VAR_POP": "variance",
+    "VARIANCE": "variance",
+    "STDDEV_POP": "stddev",
+    "STDDEV": "stddev",
+}
+"""Kinds of columns of a value. Variances are of the population: over n records they are (n - 1) / n of those of a sample."""
+_AGGREGATES: Final = frozenset(("COUNT", *_OF_VALUE))
 _UNKNOWN: Final = frozenset(
     (
-        "MIN", "MAX", "MEDIAN", "PERCENTILE_CONT", "APPROX_QUANTILES", "APPROX_COUNT_DISTINCT", "VAR_POP", "VAR_SAMP",
-        "VARIANCE", "STDDEV", "STDDEV_POP", "STDDEV_SAMP", "ARRAY_AGG", "STRING_AGG", "ANY_VALUE", "COUNTIF", "MODE",
-        "ANON_COUNT", "ANON_SUM", "ANON_AVG", "ANON_VAR_POP", "ANON_STDDEV_POP", "FIRST", "LAST",
+        "MIN", "MAX", "MEDIAN", "PERCENTILE_CONT", "APPROX_QUANTILES", "APPROX_COUNT_DISTINCT", "ARRAY_AGG", "STRING_AGG",
+        "ANY_VALUE", "COUNTIF", "MODE", "ANON_COUNT", "ANON_SUM", "ANON_AVG", "ANON_VAR_POP", "ANON_STDDEV_POP", "FIRST", "LAST",
     )
 )  # fmt: skip
-_USE: Final = "use COUNT(*), COUNT(DISTINCT the privacy unit), SUM or AVG"
+_INSTEAD: Final = {"VAR_SAMP": "VAR_POP", "STDDEV_SAMP": "STDDEV_POP"}
+_USE: Final = "use COUNT(*), COUNT(DISTINCT the privacy unit), SUM, AVG, VAR_POP or STDDEV_POP"
 _PER_GROUP: Final = "CONTRIBUTION_BOUNDS_PER_GROUP"
 
 
@@ -94,6 +103,10 @@ def _no_aggregate(value: Span) -> None:
         if value.kind(index + 1) != TokenType.L_PAREN:
             continue
         word, place = value.word(index), value.part(index, index + 1)
+        if word in _INSTEAD:
+            raise place.error(
+                f"there is no private {word}; use {_INSTEAD[word]}, of all records, from which it differs by less than the noise"
+            )
         if word in _UNKNOWN:
             raise place.error(f"there is no private {word}; {_USE}")
         if word in _AGGREGATES:
@@ -110,7 +123,7 @@ def _column(call: Span, alias: str | None, user: Span) -> SelectedColumn:
         raise inside.part(0, 1).error(f"{function}(DISTINCT ...) is not possible; {_USE}")
     value, low, high, grid, by_group = _value(inside, function)
     _no_aggregate(value)
-    table: dict[str, Any] = {"name": alias, "kind": {"SUM": "sum", "AVG": "mean"}[function]}
+    table: dict[str, Any] = {"name": alias, "kind": _OF_VALUE[function]}
     path = field_or_none(value)
     table |= {"expression": value.sql()} if path is None else {"field": path}
     table |= {"bound": high} if low == -high else {"lower": low, "upper": high}
@@ -126,7 +139,10 @@ def _count(inside: Span, user: Span) -> str:
             field_or_none(counted) is not None and field_or_none(counted) == field_or_none(user)
         ):
             return "users"
-        raise inside.error(f"only the privacy unit can be counted distinctly; write COUNT(DISTINCT {user.sql()})")
+        raise inside.error(
+            "only the privacy unit can be counted distinctly, because whether a value of another field is new depends on what all "
+            f"other users sent; write COUNT(DISTINCT {user.sql()})"
+        )
     if len(inside) == 1 and inside.kind(0) == TokenType.STAR:
         return "count"
     if len(inside.items()) > 1 or inside.find("CLAMPED") is not None:

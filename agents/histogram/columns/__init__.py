@@ -19,6 +19,7 @@ from susurrus.agents.histogram.columns.layout import Layout, PublishedColumn, fi
 from susurrus.agents.histogram.columns.mean import Mean
 from susurrus.agents.histogram.columns.sum import Sum
 from susurrus.agents.histogram.columns.users import Users
+from susurrus.agents.histogram.columns.variance import StandardDeviation, Variance
 
 __all__ = [
     "COLUMNS",
@@ -34,5 +35,7 @@ __all__ = [
     "layout_of",
 ]
 
-COLUMNS: Final[dict[str, type[ColumnKind]]] = {column.kind: column for column in (Count, Users, Sum, Mean)}
+COLUMNS: Final[dict[str, type[ColumnKind]]] = {
+    column.kind: column for column in (Count, Users, Sum, Mean, Variance, StandardDeviation)
+}
 """Every kind by its name in the configuration."""

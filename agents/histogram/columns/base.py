@@ -58,6 +58,9 @@ class ColumnKind:
     divisor: ClassVar[int | None] = None
     """For a mean: which of the measured columns it is divided by, and weighed by over several keys."""
 
+    purpose: ClassVar[str] = ""
+    """What `least_records` of a key are needed for, in words."""
+
     name: str
     field: ValueField | None = None
 
@@ -90,6 +93,13 @@ class ColumnKind:
 
     def formula(self, measured: Sequence[str]) -> str | None:
         """How it is computed from the measured columns of these names; None where it is one of them."""
+        return None
+
+    def least_records(self, std_errors: Floats) -> float | None:
+        """About how many records a key needs for its number to mean anything; None for kinds that mean something with few.
+
+        std_errors: [len(measured())], in grid units.
+        """
         return None
 
     def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:

@@ -40,7 +40,7 @@ class Mean(ColumnOfField):
 
     def formula(self, measured: Sequence[str]) -> str:
         """C + U / N in words."""
-        quotient = f"{measured[0]} / {measured[1]}"
+        quotient = f"{measured[0]} ÷ {measured[1]}"
         return quotient if self.centre is None else f"{self.centre:g} + {quotient}"
 
     def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:

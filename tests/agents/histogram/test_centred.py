@@ -34,8 +34,8 @@ MEAN = {"name": "average", "kind": "mean", **MARKS}
 SUM = {"name": "total", "kind": "sum", **MARKS}
 
 
-def histogram(*columns: dict[str, Any], records: int = 2, **sections: Any) -> HistogramSettings:
-    bounds = {"max_records_per_user": 4, "max_records_per_key": records}
+def histogram(*columns: dict[str, Any], records: int = 2, bounds_of: int = 4, **sections: Any) -> HistogramSettings:
+    bounds = {"max_records_per_user": bounds_of, "max_records_per_key": records}
     return HistogramSettings.of(settings(columns=list(columns), bounds=bounds, **sections))
 
 

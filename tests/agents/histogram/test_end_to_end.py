@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
             {"name": "bytes", "kind": "sum", "field": "bytes", "bound": 20000},
             {"name": "kept", "kind": "sum", "field": "bytes", "lower": 0, "upper": 20000},
             {"name": "size", "kind": "mean", "field": "bytes", "lower": 0, "upper": 20000},
+            {"name": "spread", "kind": "stddev", "field": "bytes", "lower": 0, "upper": 20000},
         ],
     },
     "no last look": {

@@ -44,6 +44,9 @@ LISTS: dict[str, Any] = {
 }
 
 
+FUNCTIONS = {"sum": "SUM", "mean": "AVG", "variance": "VAR_POP", "stddev": "STDDEV_POP"}
+
+
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A statement, and the TOML file's tables that someone else would write for it."""
@@ -57,16 +60,16 @@ def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         group.append("path")
         key.append({"name": "path", "expression": "split_part(url,'?',1)"})
     for index, kind in enumerate(
-        draw(st.lists(st.sampled_from(("count", "users", "sum", "mean")), min_size=1, max_size=4))
+        draw(st.lists(st.sampled_from(("count", "users", *FUNCTIONS)), min_size=1, max_size=4))
     ):
         name, bound, low = f"c{index}", draw(st.integers(1, 10**6)), draw(st.none() | st.just(0))
         table: dict[str, Any] = {"name": name, "kind": kind}
-        if kind in ("sum", "mean"):
+        if kind in FUNCTIONS:
             value = draw(st.sampled_from(("bytes", "bytes / 1000")))
             table |= {"field" if value == "bytes" else "expression": value, "bound": bound}
             if low is not None:
                 table["lower"] = low
-            function = {"sum": "SUM", "mean": "AVG"}[kind]
+            function = FUNCTIONS[kind]
             columns.append(
                 f"{function}({value} CLAMPED BETWEEN {-bound if low is None else low} AND {bound}) AS {name}"
             )

@@ -1,0 +1,28 @@
+"""What an operator should know of the published columns: how each is computed, and which need many records.
+
+`config check`, `explain` and `plan` say it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from susurrus.agents.histogram.columns import Layout
+from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.strategy import Strategy
+
+
+def about_columns(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str, str]]:
+    """(subject, sentence) of each. They follow from public constants."""
+    for column in layout.published:
+        if (formula := layout.formula(column)) is not None:
+            yield "computed", f"{column.column.name} = {formula}"
+    try:
+        std_errors = strategy.standard_errors()[-1]
+    except ConfigurationError:  # a strategy of someone else's that cannot say
+        return
+    for column in layout.published:
+        if (records := column.column.least_records(std_errors[list(column.sources)])) is not None:
+            yield (
+                "needs",
+                f"{column.column.name}: about {records:,.0f} records of a key, {column.column.purpose}",
+            )
