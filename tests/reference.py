@@ -8,7 +8,11 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
+from dataclasses import replace
+from datetime import date as date_type
+from datetime import datetime, time, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -45,15 +49,15 @@ def expected(
     settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str
 ) -> dict[tuple[int, int, bytes], list[int]]:
     """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times."""
-    plan = settings.plan()
-    strategy = build_strategy(plan)
-    window_length, every, origin = settings.window.length, settings.window.trigger_every, settings.window.origin
+    plan, every = settings.plan(), settings.window.trigger_every
+    lengths: dict[int, tuple[int, int]] = {}  # window -> (start, triggers)
     by_trigger: dict[int, dict[int, dict[bytes, list[tuple[int, int, bytes, list[int]]]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for partition, offset, stamp, record in events:
-        window = (stamp - origin) // window_length
-        trigger = (stamp - origin) // every - window * (window_length // every) + 1
+        window, start, end = _window(settings, stamp)
+        trigger = (stamp - start) // every + 1
+        lengths[window] = start, (end - start) // every
         user = canonical(record[settings.input.user])
         parts = [record[name] for name in settings.input.key_names]
         key = canonical(parts[0] if len(parts) == 1 else parts)
@@ -63,12 +67,14 @@ def expected(
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))
 
-    config = hashlib.blake2b(
-        settings.config_digest() + plan.digest(), digest_size=32, person=b"susurrus-digest"
-    ).digest()
+    plans = b"".join(each.digest() for each in settings.plans())
+    config = hashlib.blake2b(settings.config_digest() + plans, digest_size=32, person=b"susurrus-digest").digest()
     noise_source = NoiseSource(secret, epoch=bytes.fromhex(epoch), config=config, pipeline=settings.pipeline.name)
     result: dict[tuple[int, int, bytes], list[int]] = {}
     for window in sorted(by_trigger):
+        start, triggers = lengths[window]
+        plan = replace(plan, triggers=triggers)
+        strategy = build_strategy(plan)
         noise = noise_source.window(window)
         per_key: dict[bytes, dict[bytes, int]] = defaultdict(dict)  # user -> its list: key -> kept
         purses: dict[bytes, Purse] = defaultdict(lambda: Purse(strategy.bounding.ledger))
@@ -159,7 +165,6 @@ def expected(
                     states[key] = packed
                     if step.published[row]:
                         since.setdefault(key, trigger)
-                        start = origin + window * window_length
                         result[(start, trigger, key)] = step.estimates[row].tolist()
                         if strategy.lists is not None and trigger == plan.triggers - strategy.bounding.lag:
                             unit[key] = int(
@@ -173,8 +178,23 @@ def expected(
                     index, own = step.pooled_rows.index, step.pooled_rows.evidence
                     estimates, _ = strategy.calibrate(step.estimates[index], step.std_errors[index], own, evidence)
                     for row, numbers in zip(index.tolist(), estimates.tolist(), strict=True):
-                        result[(origin + window * window_length, trigger, some[row])] = numbers
+                        result[(start, trigger, some[row])] = numbers
     return result
+
+
+def _window(settings: Settings, stamp: int) -> tuple[int, int, int]:
+    """(number, start, end) of the window of an instant. Of calendar windows days alone, in years without days that begin late."""
+    length, zone = settings.window.length, settings.window.time_zone
+    if zone is None:
+        number = (stamp - settings.window.origin) // length
+        start = settings.window.origin + number * length
+        return number, start, start + length
+    there = ZoneInfo(zone)
+    day = datetime.fromtimestamp(stamp / 1000, there).date()
+    start, end = (
+        round(datetime.combine(date, time(), there).timestamp() * 1000) for date in (day, day + timedelta(days=1))
+    )
+    return (day - date_type(1970, 1, 1)).days, start, end
 
 
 class Purse:

@@ -97,7 +97,7 @@ def _after_strategy(rows: list[tuple[str, str]]) -> list[str]:
 
 
 def _protected(settings: HistogramSettings, promise: str) -> Iterator[tuple[str, str]]:
-    length = format_duration(settings.window.length)
+    length = settings.window.length_text
     source = settings.input
     named = f"the field {source.user_text} names it"
     if len(source.user_fields) > 1:
@@ -141,8 +141,8 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     yield "key", settings.input.key_text
     yield (
         "when",
-        f"every {format_duration(window.trigger_every)}, for the window of {format_duration(window.length)} so far "
-        f"({settings.triggers} triggers)",
+        f"every {format_duration(window.trigger_every)}, for the window of {window.length_text} so far "
+        f"({settings.triggers_text} triggers)",
     )
     for column, published in zip(settings.columns, settings.layout.published, strict=True):
         value = column.expression or column.field

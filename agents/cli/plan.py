@@ -195,7 +195,7 @@ def _sample_of(
 def _law_of(**of: Any) -> WindowSource:
     def make(settings: HistogramSettings) -> Law:
         window = settings.window
-        occupied = window.length / (settings.triggers * window.trigger_every)
+        occupied = settings.calendar.windows.usual / (settings.triggers * window.trigger_every)
         return Law(fields=settings.layout.values, occupied=occupied, **of)
 
     return OfLaw(make)

@@ -68,7 +68,7 @@ def _head(plan: PipelinePlan) -> Iterator[RenderableType]:
     yield Text.assemble((plan.pipeline, "bold"), f": {plan.title}")
     yield Text(
         f"epsilon {settings.privacy.epsilon:g}, delta {settings.privacy.delta:g} per user and window of "
-        f"{format_duration(settings.window.length)}; T = {settings.triggers} triggers, C = {settings.bounds.max_records_per_user} "
+        f"{settings.window.length_text}; T = {settings.triggers_text} triggers, C = {settings.bounds.max_records_per_user} "
         f"records per user, m = {settings.bounds.max_records_per_key} per key",
     )
     for size in plan.sizes:

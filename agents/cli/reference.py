@@ -12,8 +12,9 @@ from pydantic_core import PydanticUndefined
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import KINDS
-from susurrus.agents.types.durations import Duration, Instant, format_duration
+from susurrus.agents.types.durations import Duration, Instant, WindowLength, format_length
 from susurrus.agents.types.one_of import OneOf
+from susurrus.mechanisms.windows import CalendarLength
 from susurrus.topics.wire.timestamps import format_time
 
 PREFACE: Final = """\
@@ -149,6 +150,9 @@ def _only_section(annotation: Any) -> bool:
     return _is_section(annotation)
 
 
+_LENGTH = " | ".join(("duration", *(f"`{length}`" for length in CalendarLength)))
+
+
 def _is_section(annotation: Any) -> bool:
     return get_origin(annotation) is None and isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
@@ -163,7 +167,7 @@ def _type_name(annotation: Any) -> str:
     origin, arguments = get_origin(annotation), get_args(annotation)
     # A type carries the marks of its alias, with further constraints or without.
     marks = getattr(annotation, "__metadata__", ())
-    aliases: dict[str, Any] = {"duration": Duration, "instant": Instant}
+    aliases: dict[str, Any] = {"duration": Duration, "instant": Instant, _LENGTH: WindowLength}
     for name, alias in aliases.items():
         if any(mark is own for mark in marks for own in alias.__metadata__):
             return name
@@ -192,8 +196,8 @@ def _default(field: FieldInfo) -> str:
     if value is None or value is PydanticUndefined or value in ("", (), {}):
         return ""
     kind = _type_name(field.rebuild_annotation())
-    if kind in ("duration", "instant"):
-        value = format_duration(value) if kind == "duration" else format_time(value)
+    if kind in ("duration", "instant", _LENGTH):
+        value = format_time(value) if kind == "instant" else format_length(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return f"`{text}`" if isinstance(value, int | float) else f'`"{text}"`'
 

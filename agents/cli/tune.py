@@ -238,7 +238,7 @@ def _read(
             f"--window: the records of {sample} have no time, since input.time is Kafka's stamp; name a field with --time, or "
             "leave --window out"
         )
-    records = records.between(start, start + settings.window.length)
+    records = records.between(start, settings.calendar.end_of(start))
     if not len(records):
         raise SusurrusError(
             f"{sample}: has no good record of the window {format_time(start)}; name another with --window"

@@ -6,6 +6,7 @@ The settings of each kind check what only that kind has.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from susurrus.agents.config.calendars import fits
 from susurrus.agents.config.fields import ComputedKey
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
@@ -13,6 +14,7 @@ from susurrus.agents.config.sections import TopicSettings, WindowSettings
 from susurrus.agents.formats.outputs.json import JsonRows
 from susurrus.agents.types.durations import format_duration, parse_duration
 from susurrus.mechanisms.histogram.plan import MAX_TRIGGERS
+from susurrus.mechanisms.windows import CalendarLength
 from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.raw import ComputedField
 from susurrus.topics.wire.row_schema import RowSchema
@@ -46,6 +48,8 @@ _USUAL: Final = tuple(
     )
 )
 """Times between releases that people use."""
+_SAME: Final = {CalendarLength.DAY: 86_400_000, CalendarLength.WEEK: 604_800_000}
+"""The fixed lengths that calendar lengths have on most days."""
 
 WHOLE: Final = "$value"
 """The path of a whole value, whose items may stand for the record."""
@@ -53,7 +57,15 @@ WHOLE: Final = "$value"
 
 def calendar(window: WindowSettings) -> Iterator[str]:
     """The calendar's lengths must fit each other."""
-    if window.length % window.trigger_every:
+    if isinstance(window.length, CalendarLength):
+        yield from _of_calendar(window, window.length)
+    elif window.time_zone is not None:
+        same = next((each for each, length in _SAME.items() if length == window.length), CalendarLength.DAY)
+        yield (
+            f'window.time_zone = "{window.time_zone}": has no meaning with window.length = '
+            f'"{format_duration(window.length)}", which is as long every time; write length = "{same}" for a {same.value[2:]} of the calendar, or leave time_zone out'
+        )
+    elif window.length % window.trigger_every:
         yield (
             f'window.trigger_every = "{format_duration(window.trigger_every)}": must divide '
             f'window.length = "{format_duration(window.length)}"; '
@@ -66,6 +78,38 @@ def calendar(window: WindowSettings) -> Iterator[str]:
         yield (
             f"window.trigger_every: makes triggers={triggers} per window; use at most {MAX_TRIGGERS}, for example trigger_every = "
             f'"{format_duration(longer)}", and remember that fewer mean less noise'
+        )
+
+
+def _of_calendar(window: WindowSettings, length: CalendarLength) -> Iterator[str]:
+    """A calendar window has a time zone and no origin, and begins at a trigger."""
+    if window.time_zone is None:
+        plain = f'; or write length = "{format_duration(_SAME[length])}"' if length in _SAME else ""
+        yield (
+            f'window.time_zone: is missing; with window.length = "{length}" say on whose clocks windows begin, for example '
+            f'time_zone = "Europe/Berlin" or "UTC"{plain}'
+        )
+        return
+    if window.origin:
+        yield (
+            f'window.origin: has no meaning with window.length = "{length}", which begins at midnight in window.time_zone; '
+            "delete it"
+        )
+    if not fits(length, window.time_zone, window.trigger_every):
+        shorter = (each for each in reversed(_USUAL) if each < window.trigger_every)
+        fitting = next(each for each in shorter if fits(length, window.time_zone, each))
+        yield (
+            f'window.trigger_every = "{format_duration(window.trigger_every)}": a window that is {window.length_text} must begin '
+            f'at a trigger, also after clocks have changed; use "{format_duration(fitting)}"'
+        )
+    elif (triggers := window.calendar.triggers) > MAX_TRIGGERS:
+        most = window.calendar.windows.lengths[-1] + window.allowed_lateness
+        larger = (each for each in _USUAL if -(-most // each) <= MAX_TRIGGERS and fits(length, window.time_zone, each))
+        found = next(larger, None)
+        use = "a shorter window.allowed_lateness" if found is None else f'trigger_every = "{format_duration(found)}"'
+        yield (
+            f"window.trigger_every: makes triggers={triggers} per window; use at most {MAX_TRIGGERS}, for example {use}, and "
+            "remember that fewer mean less noise"
         )
 
 

@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from susurrus.agents.config.explain import quoted
 from susurrus.agents.config.written import is_duration, is_instant
 from susurrus.agents.finding import Finding
-from susurrus.agents.types.durations import format_duration
+from susurrus.agents.types.durations import format_length
 from susurrus.topics.wire.timestamps import format_time
 
 CLOCK: Final = ("kind", "grace", "idle_grace", "max_ahead", "until", "max_future")
-WINDOW: Final = ("length", "trigger_every", "allowed_lateness", "publication_pad")
+WINDOW: Final = ("length", "time_zone", "trigger_every", "allowed_lateness", "publication_pad")
 INPUT: Final = (
     "key_format",
     "user",
@@ -99,5 +99,5 @@ def _attribute(model: BaseModel, name: str) -> str:
 def _toml(value: Any, field: Any) -> str:
     annotation = field.rebuild_annotation()
     if is_duration(annotation):
-        return f'"{format_duration(value)}"'
+        return f'"{format_length(value)}"'
     return f'"{format_time(value)}"' if is_instant(annotation) and isinstance(value, int) else quoted(value)

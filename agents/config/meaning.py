@@ -14,7 +14,7 @@ from susurrus.agents.finding import Finding
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.mechanisms.windows import CalendarLength
 
 LARGE_EPSILON: Final = 10.0
 LARGE_DELTA: Final = 1e-5
@@ -56,7 +56,8 @@ def of_delta(field: str, delta: float, users: int | None) -> Iterator[Finding]:
 
 def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
     """What many windows cost a user who is active in all of them, and what stops the pipeline. promise: of one window."""
-    length, total, archived = settings.window.length, settings.budget, _archived(settings)
+    windows_text = partial(_windows_text, settings)
+    total, archived = settings.budget, _archived(settings)
     if total is None:
         windows = MANY if archived is None else min(MANY, archived)
         if windows < 2:
@@ -64,7 +65,7 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
         epsilon, delta, mu = cost(promise, windows)
         endless = "so nothing stops the pipeline" if archived is None else f"and the archive has {archived:,} windows"
         yield _warning(
-            f"[budget] is not set, {endless}. A user who is active in {windows} windows ({format_duration(windows * length)}) is "
+            f"[budget] is not set, {endless}. A user who is active in {windows_text(windows)} is "
             f"protected by epsilon = {epsilon:.3g} at delta = {delta:.3g} (mu = {mu:.3g}), not by epsilon = {promise.epsilon:g}",
             "set [budget] to the total that you can answer for",
         )
@@ -76,11 +77,11 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
     until = (
         ""
         if first is None
-        else f" The window of {format_time(first + fits * length)} is the first that is not published."
+        else f" The window of {settings.window.instant_text(_later(settings, first, fits))} is the first that is not published."
     )
     yield _warning(
-        f"budget.epsilon = {total.epsilon:g}, budget.delta = {total.delta:g}: the pipeline publishes {fits:,} "
-        f"window{'' if fits == 1 else 's'} ({format_duration(fits * length)}), fewer if others charge the raw topic, and then no "
+        f"budget.epsilon = {total.epsilon:g}, budget.delta = {total.delta:g}: the pipeline publishes {windows_text(fits)}, fewer "
+        "if others charge the raw topic, and then no "
         f"more.{until} A user who is active in all of them is protected by this total, not by epsilon = {promise.epsilon:g}",
         "see what is left with `susurrus ledger show`",
     )
@@ -126,4 +127,22 @@ def _archived(settings: Settings) -> int | None:
     until, first = settings.clock.until, settings.start.first_window
     if until is None:
         return None
-    return 1 if first is None else max(1, -(-(until - first) // settings.window.length))
+    windows = settings.calendar.windows
+    return 1 if first is None else max(1, windows.count(first, until))
+
+
+def _windows_text(settings: Settings, number: int) -> str:
+    """``30 windows (30d)``; of a calendar ``12 windows (1 month in UTC each)``."""
+    length = settings.window.length
+    one = "" if number == 1 else "s"
+    span = (
+        f"{settings.window.length_text} each"
+        if isinstance(length, CalendarLength)
+        else format_duration(number * length)
+    )
+    return f"{number:,} window{one} ({span})"
+
+
+def _later(settings: Settings, first: int, number: int) -> int:
+    """The start of the window that is so many later than one, in ms."""
+    return settings.calendar.windows.later(first, number)

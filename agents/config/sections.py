@@ -10,9 +10,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from susurrus.agents.types.durations import Duration, Instant, parse_instant
+from susurrus.agents.config.calendars import calendar_of, local_text
+from susurrus.agents.types.durations import Duration, Instant, WindowLength, format_length, parse_instant
+from susurrus.agents.types.instants import TimeZone
 from susurrus.agents.types.section import InstanceName, Name, PositiveFloat, Section, TopicName
 from susurrus.mechanisms.calendar import Calendar
+from susurrus.topics.wire.timestamps import format_time
 
 
 def parse_start(value: Any) -> Any:
@@ -123,10 +126,13 @@ class ClockSettings(Section):
 class WindowSettings(Section):
     """The public calendar of windows and triggers."""
 
-    length: Annotated[Duration, Field(ge=1)] = 86_400_000
-    """Length of a window. One user's contribution to one window is what the guarantee protects."""
+    length: WindowLength = 86_400_000
+    """Length of a window. One user's contribution to one window is what the guarantee protects. A duration, or with a `time_zone`
+    `1 day`, `1 week` (from Monday) or `1 month` of the calendar there."""
+    time_zone: TimeZone | None = None
+    """On whose clocks calendar windows begin, at midnight: a name of the tz database, such as `Europe/Berlin` or `UTC`."""
     trigger_every: Annotated[Duration, Field(ge=1)] = 900_000
-    """Time between releases inside a window; divides `length`."""
+    """Time between releases inside a window; divides `length`. Calendar windows begin at a trigger, also where clocks change."""
     allowed_lateness: Duration = 0
     """How long after its end a window still takes late records, in further triggers."""
     origin: Instant = 0
@@ -138,12 +144,16 @@ class WindowSettings(Section):
     @property
     def calendar(self) -> Calendar:
         """The calendar of these settings. Raises ConfigurationError where `trigger_every` does not divide `length`."""
-        return Calendar(
-            origin=self.origin,
-            window=self.length,
-            trigger_every=self.trigger_every,
-            allowed_lateness=self.allowed_lateness,
-        )
+        return calendar_of(self.length, self.time_zone, self.origin, self.trigger_every, self.allowed_lateness)
+
+    @property
+    def length_text(self) -> str:
+        """The length of windows, for people: `1d`, or `1 day in Europe/Berlin`."""
+        return format_length(self.length) + (f" in {self.time_zone}" if self.time_zone else "")
+
+    def instant_text(self, instant: int) -> str:
+        """An instant in ms for people: in UTC, or with a time zone as its clocks show it, with the offset."""
+        return format_time(instant) if self.time_zone is None else local_text(self.time_zone, instant)
 
 
 class BudgetSettings(Section):

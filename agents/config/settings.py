@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import PrivateAttr, model_validator
 
 from susurrus.agents.config import checks, idle, kafka_checks, secrets
+from susurrus.agents.config.calendars import FITS_FROM
 from susurrus.agents.config.format_settings import FormatSettings
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.output import OutputSettings
@@ -32,8 +33,9 @@ from susurrus.agents.config.sections import (
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.types.section import Section
-from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.calendar import Calendar, WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.windows import CalendarLength
 from susurrus.topics import charges
 from susurrus.topics.records.zones import Zone
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, SOURCES, TopicSpec, topic_name
@@ -56,6 +58,7 @@ class Settings(Section):
         "clock.max_future",
         "clock.until",
         "window.length",
+        "window.time_zone",
         "window.trigger_every",
         "window.allowed_lateness",
         "window.origin",
@@ -75,12 +78,13 @@ class Settings(Section):
     published_if_set: ClassVar[tuple[str, ...]] = (
         *("input.where", "input.empty_user", "input.each", "input.key_format"),
         *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
-        *("input.time_format", "input.time_zone"),
+        *("input.time_format", "input.time_zone", "window.time_zone"),
         *("input.columns", "input.delimiter", "input.quote", "input.pattern"),
         *("input.compression", "input.max_value_bytes", "input.encoding"),
         *("input.topic_pattern", "input.formats"),
     )
-    """Fields inside ``published`` that enter only where they have not their default: otherwise all is as before there were any."""
+    """Fields of ``published``, or inside it, that enter only where they have not their default: otherwise all is as before there
+    were any."""
     digest_of_default: ClassVar[Mapping[str, Any]] = {"clock.max_future": 0}
     """What stands in the digest for the default of a field whose default was another one before: what pipelines have that began
     with the old default. They go on with the new one. Who sets the old value explicitly has it there as a text."""
@@ -130,8 +134,23 @@ class Settings(Section):
 
     @property
     def triggers(self) -> int:
-        """T: triggers per window, the late ones included."""
-        return self.calendar.triggers
+        """T: triggers per window, the late ones included. Where windows differ in length, that of most windows."""
+        window = self.window
+        return -(-(self.calendar.windows.usual + window.allowed_lateness) // window.trigger_every)
+
+    @property
+    def triggers_text(self) -> str:
+        """How many triggers windows have, for people: `96`, or `92 to 100`."""
+        found = self.calendar.all_triggers
+        return f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+    @property
+    def some_window(self) -> WindowStart:
+        """The first window, where the settings name it, or else any: for examples and estimates."""
+        first = self.start.first_window
+        if first is None:
+            first = FITS_FROM if isinstance(self.window.length, CalendarLength) else self.window.origin
+        return self.calendar.window_start(self.calendar.window_at(first))
 
     @property
     def calendar(self) -> Calendar:
@@ -268,14 +287,16 @@ class Settings(Section):
                 del everything[section][field]
         everything["input"]["topic"] = next(iter(self.input.listed), "")
         everything["input"]["formats"] = {topic: _written(of) for topic, of in self.input.formats.items()}
+        left_out = set()
         for path in self.published_if_set:
             section, field = path.split(".")
             if getattr(getattr(self, section), field) == self._default_of(section, field):
+                left_out.add(path)
                 del everything[section][field]
         if (text := self.input.schema_text) is not None:
             everything["input"]["schema_file"] = hashlib.blake2b(text, digest_size=16).hexdigest()  # not its name
         fields = {}
-        for path in self.published:
+        for path in (each for each in self.published if each not in left_out):
             value: Any = everything
             for part in path.split("."):
                 value = value[part]
@@ -288,6 +309,8 @@ class Settings(Section):
                 fields[path] = str(stored)
         if self.input.time_zone is not None:
             fields["input.time_zone.rules"] = Zone(self.input.time_zone).rules
+        if self.window.time_zone is not None:
+            fields["window.time_zone.rules"] = Zone(self.window.time_zone).rules
         return fields
 
     def _default_of(self, section: str, field: str) -> Any:

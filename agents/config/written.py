@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator
 
 from susurrus.agents.config.explain import model_in, quoted
 from susurrus.agents.config.sections import parse_start
-from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
+from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant, parse_length
 from susurrus.topics.wire.timestamps import EARLIEST, LATEST, format_time
 
 
@@ -34,8 +34,8 @@ def bare_numbers(tables: Mapping[str, Any], model: type[BaseModel], place: str =
 
 
 def is_duration(annotation: Any) -> bool:
-    """Whether a field of this type is a duration."""
-    return parse_duration in _parsers(annotation)
+    """Whether a field of this type is a duration, or may be one."""
+    return not {parse_duration, parse_length}.isdisjoint(_parsers(annotation))
 
 
 def is_instant(annotation: Any) -> bool:

@@ -112,6 +112,6 @@ class Barrier:
             )
         # Other partitions have been calibrated with what was told, so what is published here must be the same rows.
         if not np.array_equal(pooled[self._partition], held.rows.evidence):
-            raise self._publication.mismatch(held.window, Trigger(self._services.calendar.triggers))
-        held.rows.calibrate(self._services.strategy, joined_evidence(pooled.values()))
+            raise self._publication.mismatch(held.window, Trigger(self._services.calendar.triggers_of(held.window)))
+        held.rows.calibrate(self._services.strategy_of(held.window), joined_evidence(pooled.values()))
         return None

@@ -42,8 +42,8 @@ class HistogramBoard(Board):
             "why": settings.choice.reason,
             "fields": list(settings.input.key_names),
             "columns": [{"name": column.name, "kind": column.kind} for column in settings.columns],
-            "length": settings.window.length,
-            "length_text": format_duration(settings.window.length),
+            "length": settings.calendar.windows.usual,
+            "length_text": settings.window.length_text,
             "every_text": format_duration(settings.window.trigger_every),
             "of_triggers": settings.triggers,
         }
@@ -59,7 +59,11 @@ class HistogramBoard(Board):
         if not announced:
             return None
         window = self.settings.window
-        return max(each.window for each in announced) - (self._keep - 1) * window.length + window.trigger_every
+        return (
+            max(each.window for each in announced)
+            - (self._keep - 1) * self.settings.calendar.windows.lengths[-1]
+            + window.trigger_every
+        )
 
     @property
     def caught_up(self) -> bool:

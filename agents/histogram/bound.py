@@ -67,7 +67,9 @@ class BoundStage(IntervalStage[ByUserBlock]):
         self, services: HistogramServices, partition: int, store: Store, meta: dict[str, Any], position: Offset
     ) -> None:
         """Beside the intervals, the store has the users and the numbers of keys. Raises Refusal for state of another format."""
-        self._bounding = services.strategy.bounding
+        self._bounding = (
+            services.strategy.bounding
+        )  # for what is the same in all windows; users ask for that of their window
         self._caps = CapsLayout(self._bounding)
         if meta.get("format") not in (self._caps.version, self._caps.before):
             raise Refusal(
@@ -88,7 +90,7 @@ class BoundStage(IntervalStage[ByUserBlock]):
         self._hashes: dict[bytes, int] = {}
         self._hashed_bytes = 0
         self._numbers = None if self._lists is None else KeyNumbers(store, int(meta["numbers"]))
-        self._users = UserState(store, self._bounding, self._caps, meta)
+        self._users = UserState(store, lambda window: services.strategy_of(window).bounding, self._caps, meta)
         self._written = Written(
             partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
         )

@@ -21,7 +21,6 @@ from susurrus.agents.histogram.sections import BoundSettings, KeySettings
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics.records.raw import ComputedField, RawSchema
-from susurrus.topics.wire.timestamps import format_time
 
 
 def start(clock: HistogramClockSettings, window: WindowSettings, start: StartSettings) -> Iterator[str]:
@@ -33,11 +32,14 @@ def start(clock: HistogramClockSettings, window: WindowSettings, start: StartSet
                 'start.first_window: is missing; with start.from = "earliest" say where the first window starts, '
                 "so that no old record can decide it"
             )
-    elif offset := (start.first_window - window.origin) % window.length:
-        yield (
-            f'start.first_window = "{format_time(start.first_window)}": is not the start of a window; '
-            f'use "{format_time(start.first_window - offset)}", or move window.origin'
-        )
+    elif not any(checks.calendar(window)):
+        begins = window.calendar.window_start(window.calendar.window_at(start.first_window))
+        if begins != start.first_window:
+            move = ", or move window.origin" if window.time_zone is None else ""
+            yield (
+                f'start.first_window = "{window.instant_text(start.first_window)}": is not the start of a window; '
+                f'use "{window.instant_text(begins)}"{move}'
+            )
 
 
 def fields(source: InputSettings, schema: RawSchema) -> Iterator[str]:

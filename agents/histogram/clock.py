@@ -256,8 +256,7 @@ class ReplayClock(Clock):
     def last_interval(self) -> Interval:
         """The interval that the end of the archive closes."""
         assert self._settings.until is not None  # see ``problems``
-        late = -(-self._calendar.allowed_lateness // self._calendar.trigger_every)
-        return Interval(self._calendar.interval_at(self._settings.until - 1) + late)
+        return Interval(self._calendar.interval_at(self._settings.until - 1) + self._calendar.late_intervals)
 
     def _closing(self, stamps: Int64s, offsets: Int64s, *, place: str) -> Int64s:
         # What a record closes, the grace before its stamp, is over for those behind it: none of them may belong there.

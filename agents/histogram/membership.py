@@ -61,7 +61,6 @@ class Membership:
         window = self._calendar.window_of(time)
         if self._first_window is not None:
             refuse(window < self._first_window, Reason.BEFORE_FIRST_WINDOW)
-        first_interval = window * self._calendar.intervals_per_window
-        interval = np.maximum(interval, first_interval)
-        late = (reason == Reason.OK) & (interval - first_interval >= self._calendar.triggers)
+        interval = np.maximum(interval, self._calendar.first_intervals(window))
+        late = (reason == Reason.OK) & (interval > self._calendar.last_intervals(window))
         return RecordMembers(window, interval, late)

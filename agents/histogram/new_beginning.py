@@ -7,6 +7,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.initial_offsets import Origin
 from susurrus.agents.runtime.new_beginning import FirstWindow, NewBeginning
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.progress import Progress
@@ -51,12 +52,12 @@ class HistogramBeginning(NewBeginning):
                 )
         else:
             current: int = calendar.window_start(calendar.window_at(now))
-            following = current + calendar.window
+            following: int = calendar.end_of(WindowStart(current))
             if not live:
                 current = newest if newest is not None else self._settings.start.first_window or 0
-                following = current if newest is None else newest + calendar.window
+                following = current if newest is None else calendar.end_of(WindowStart(newest))
             elif newest is not None:
-                following = max(following, newest + calendar.window)
+                following = max(following, calendar.end_of(WindowStart(newest)))
             first = following if wanted == "next" else current
         if clock.until is not None and first >= clock.until:
             raise ConfigurationError(

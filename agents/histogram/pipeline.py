@@ -38,7 +38,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram.registry import better_for, build_strategy
+from susurrus.mechanisms.histogram.registry import better_for, built
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import receipt
 from susurrus.topics.records.fields import Path
@@ -81,8 +81,11 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     @cached_property
     def strategy(self) -> Strategy[Any]:
-        """The mechanism. Its accounting is solved once. Raises ConfigurationError where it refuses its numbers."""
-        return build_strategy(self.settings.plan())
+        """The mechanism, of windows of the usual length. Its accounting is solved once. Raises ConfigurationError where it refuses
+        its numbers, for any length that a window may have."""
+        for plan in self.settings.plans():
+            built(plan)
+        return built(self.settings.plan())
 
     @property
     def fields(self) -> Sequence[Path]:
@@ -90,9 +93,9 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         return paths_of(self.settings.raw_schema().scalars, self.settings.input.where)
 
     def digest(self) -> bytes:
-        """The configuration's and the plan's digest together."""
-        both = super().digest() + self.settings.plan().digest()
-        return hashlib.blake2b(both, digest_size=32, person=b"susurrus-digest").digest()
+        """The configuration's digest, and those of the plans of all lengths that a window may have."""
+        parts = (super().digest(), *(plan.digest() for plan in self.settings.plans()))
+        return hashlib.blake2b(b"".join(parts), digest_size=32, person=b"susurrus-digest").digest()
 
     def services(self) -> Services[HistogramSettings]:
         """Returns `HistogramServices`: what the tasks of every kind share, and the strategy."""
@@ -163,7 +166,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             mu=promise.mu,
             unit=promise.unit,
             neighbours=promise.neighbours,
-            window=format_duration(self.settings.window.length),
+            window=self.settings.window.length_text,
             strategy=self.strategy.plan.strategy,
             digest=self.settings.config_digest().hex(),
             schema=receipt.VERSION,
@@ -192,8 +195,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         yield "columns", ", ".join(columns)
         yield (
             "windows",
-            f"{format_duration(window.length)} from {format_time(window.origin)}, "
-            f"{settings.triggers} triggers {format_duration(window.trigger_every)} apart",
+            f"{window.length_text}{'' if window.time_zone else f' from {format_time(window.origin)}'}, "
+            f"{settings.triggers_text} triggers {format_duration(window.trigger_every)} apart",
         )
         ledger = self.strategy.bounding.ledger
         records = f"at most {bounds.max_records_per_user} records"
@@ -227,7 +230,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         """A histogram that reads from the beginning needs its first window."""
         first = facts.now if facts.first_window is None else facts.first_window
         start = self.settings.calendar.window_start(self.settings.calendar.window_at(first))
-        return (*super().start_over(facts), f'first_window = "{format_time(start)}"  # or an earlier start of a window')
+        shown = self.settings.window.instant_text(start)
+        return (*super().start_over(facts), f'first_window = "{shown}"  # or an earlier start of a window')
 
     def new_beginning(self, first_window: FirstWindow, origin: Origin | None) -> NewBeginning:
         """See new_beginning.py."""
@@ -271,7 +275,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             return window in (None, of_window) and (not final or trigger == of_triggers)
 
         everything = window is None and not final
-        since = None if window is None else window + self.settings.window.trigger_every
+        since = None if window is None else window + self.settings.window.trigger_every  # the time of its first trigger
         return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=since)
 
 

@@ -49,7 +49,7 @@ class Publication:
         """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data."""
         digest, known = self._link(window, trigger, news)
         place = _CHAIN + ordered(window)
-        if trigger < self._calendar.triggers:
+        if trigger < self._calendar.triggers_of(window):
             commit.puts.append((place, digest))
         else:
             commit.drops.append((place, place + b"\0"))
@@ -92,9 +92,9 @@ class Publication:
         table = rows.sorted()
         release = histogram_codec.TriggerHeader(
             window_start=start,
-            window_end=start + self._calendar.window,
+            window_end=self._calendar.window_end(window),
             trigger=trigger,
-            of_triggers=self._calendar.triggers,
+            of_triggers=self._calendar.triggers_of(window),
             strategy=services.strategy.plan.strategy,
             epoch=self._ledger.epoch,
         )
@@ -116,7 +116,7 @@ class Publication:
             progress_codec.Progress(
                 window=self._calendar.window_start(window),
                 trigger=trigger,
-                of_triggers=self._calendar.triggers,
+                of_triggers=self._calendar.triggers_of(window),
                 partition=self._partition,
                 of_partitions=self._services.settings.topics.bounded_partitions,
                 rows=rows,
@@ -132,10 +132,13 @@ class Publication:
         start = self._calendar.window_start(window)
         said = ledger_codec.Digest(partition=self._partition, window=start, trigger=trigger, digest=digest, rows=rows)
         outputs = [self._ledger.output(said)]
-        old, last = WindowIndex(window - _DIGESTS_KEPT_WINDOWS), self._calendar.triggers
-        if trigger == last and old >= self._ledger.first_window:
+        old = WindowIndex(window - _DIGESTS_KEPT_WINDOWS)
+        if trigger == self._calendar.triggers_of(window) and old >= self._ledger.first_window:
             old_start = self._calendar.window_start(old)
-            names = [ledger_codec.digest_key(self._partition, old_start, t) for t in range(1, last + 1)]
+            names = [
+                ledger_codec.digest_key(self._partition, old_start, t)
+                for t in range(1, self._calendar.triggers_of(old) + 1)
+            ]
             outputs.append(self._ledger.withdrawn(names))
         return outputs
 

@@ -48,7 +48,6 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         super().__init__(services, partition, store, meta, position)
         settings = services.settings
         self._strategy = services.strategy
-        self._triggers = services.calendar.triggers
         self._pad = settings.window.publication_pad
         self._live = settings.clock.chosen.live
         declared = settings.declared_keys
@@ -159,7 +158,9 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
                 "waiting for the window's charge to appear in the log of charges, where an open transaction hides it",
                 "if it stays, end the transaction (kafka-transactions.sh find-hanging, then abort)",
             )
-        output = self.services.ledger.charge_output(self._calendar.window_start(window), self._strategy.guarantee)
+        output = self.services.ledger.charge_output(
+            self._calendar.window_start(window), self.services.guarantee_of(window)
+        )
         self._charges_sent.add(window)
         return Commit(*self._claim(), outputs=[output])
 
@@ -189,7 +190,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
 
         Raises ReplayMismatch where the trigger was published from other data.
         """
-        gathered, trigger = self._gather(interval), Trigger(self._triggers)
+        gathered, trigger = self._gather(interval), Trigger(self._calendar.triggers_of(window))
         news = gathered[self._calendar.window_start(window)]
         public = self._publication.is_public(window, trigger, news)
         rows = self._keys_of(window).trigger(trigger, news, Commit(position=self._taken, meta={}))
@@ -224,7 +225,9 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
     def _keys_of(self, window: WindowIndex) -> WindowKeys[Any]:
         if window not in self._windows:
             noise = self._noise.window(window)
-            self._windows[window] = WindowKeys(self._store, self._strategy, self._declared, window, noise)
+            self._windows[window] = WindowKeys(
+                self._store, self.services.strategy_of(window), self._declared, window, noise
+            )
         return self._windows[window]
 
     def _publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> None:
@@ -232,16 +235,17 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             self.counters["triggers"] += 1
             self.counters["rows"] += len(rows)
             commit.released.append(self._released(window, trigger, len(rows)))
-        if trigger == self._triggers:
+        if trigger == self._calendar.triggers_of(window):
             self._windows.pop(window).drop(commit)
 
     def _released(self, window: WindowIndex, trigger: Trigger, rows: int) -> ReleasedRows:
         """What the log says of a trigger. All of it is in `progress`, too."""
-        start = format_time(self._calendar.window_start(window))
+        start, triggers = self._calendar.window_start(window), self._calendar.triggers_of(window)
+        shown = self.services.settings.window.instant_text(start)
         return ReleasedRows(
-            what=f"window {start}, trigger {trigger} of {self._triggers}",
+            what=f"window {shown}, trigger {trigger} of {triggers}",
             rows=rows,
-            facts={"window": start, "trigger": int(trigger), "of_triggers": self._triggers},
+            facts={"window": format_time(start), "trigger": int(trigger), "of_triggers": triggers},
         )
 
     def _new_units(
@@ -254,7 +258,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         known = {}
         for start, rows in published.items():
             window = self._calendar.window_at(start)
-            if self._calendar.trigger(window, interval) == self._triggers - lag:
+            if self._calendar.trigger(window, interval) == self._calendar.triggers_of(window) - lag:
                 table = rows.sorted()
                 known[start] = dict(zip(table.keys, lists.row_units(table.estimates).tolist(), strict=True))
                 self._windows[window].keep_units(known[start], commit)

@@ -27,6 +27,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.follow import Follower, Place
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import histogram, progress
 from susurrus.topics.histogram import ColumnRows
@@ -247,7 +248,7 @@ class ReleaseReader:
         by_name = [{column.name: column for column in part.columns} for part in parts]
         return Release(
             window_start=name.window,
-            window_end=parts[0].release.window_end if parts else name.window + settings.window.length,
+            window_end=parts[0].release.window_end if parts else settings.calendar.end_of(WindowStart(name.window)),
             trigger_time=name.window + name.trigger * settings.window.trigger_every,
             trigger=name.trigger,
             of_triggers=whole.of_triggers,

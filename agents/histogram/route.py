@@ -282,7 +282,7 @@ class RouteStage(Stage):
             source=self.partition,
             offset=offsets,
             interval=interval,
-            window=self._calendar.origin + window * self._calendar.window,
+            window=self._calendar.windows.starts(window),
             user=columns.user,
             users=columns.users,
             key=columns.key,
@@ -410,7 +410,13 @@ class RouteStage(Stage):
         self._announced += [
             ledger.output(announced),
             ledger.withdrawn([ledger_codec.added_topic_key(topic) for topic in grown.topics]),
-            *ledger.charge_for(grown.topics, map(calendar.window_start, windows), self.services.strategy.guarantee),
+            *(
+                output
+                for window in windows
+                for output in ledger.charge_for(
+                    grown.topics, [calendar.window_start(window)], self.services.guarantee_of(window)
+                )
+            ),
         ]
 
     def _tick(self, interval: Interval) -> list[Output]:

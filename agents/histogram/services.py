@@ -1,13 +1,16 @@
 """What the stages of a histogram share beyond what all stages share."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.services import Services
+from susurrus.mechanisms.calendar import WindowIndex
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram.registry import built
 from susurrus.mechanisms.histogram.strategy import Strategy
 
 
@@ -16,12 +19,24 @@ class HistogramServices(Services[HistogramSettings]):
     """Read-only collaborators of route, bound and release."""
 
     strategy: Strategy[Any]
-    """Only the strategy knows the type of its key states."""
+    """Of windows of the usual length. Only the strategy knows the type of its key states. Its class, and what no T changes, are
+    those of all windows; whatever depends on T is asked of `strategy_of`."""
     public_progress: PublicProgress | None = None
     """What has been published: no state may be older."""
     published_keys: PublishedKeys | None = None
     """Where the strategy takes feedback on what is published already."""
     published_keys_reader: PublishedKeysReader | None = None
+
+    def strategy_of(self, window: WindowIndex) -> Strategy[Any]:
+        """The mechanism of one window: for as many triggers as that window has."""
+        triggers = self.calendar.triggers_of(window)
+        if triggers == self.strategy.plan.triggers:
+            return self.strategy
+        return built(replace(self.strategy.plan, triggers=triggers))
+
+    def guarantee_of(self, window: WindowIndex) -> Guarantee:
+        """What one window promises: the same epsilon and delta for every T."""
+        return self.strategy_of(window).guarantee
 
     def read_published_keys(self) -> None:
         """Read them from now on, from where the epoch begins, if the strategy needs them and they are not read yet."""

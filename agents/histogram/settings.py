@@ -1,6 +1,7 @@
 """The configuration of a histogram: the common sections, and bounds, columns, keys and privacy."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -119,7 +120,10 @@ class HistogramSettings(Settings):
         first, kept = self.start.first_window if first_window is None else first_window, self.topics.retention
         if self.clock.chosen.live or first is None or kept is None:
             return
-        last = first + self.window.length + self.window.allowed_lateness
+        last = (
+            self.calendar.end_of(self.calendar.window_start(self.calendar.window_at(first)))
+            + self.window.allowed_lateness
+        )
         if now - last >= kept:
             days = format_duration((-(-(now - first) // DAY) + 1) * DAY)
             yield Finding(
@@ -169,7 +173,7 @@ class HistogramSettings(Settings):
         records = self.bounds.max_records_per_key
         measured = (PlanColumn(name=column.name, kind=COLUMNS[column.kind].measures) for column in self.columns)
         return default_strategy(
-            triggers=self.triggers,
+            triggers=self.calendar.all_triggers[0],
             counts_users=any(column.counts_users(records) for column in measured),
             discover=self.discover,
             max_keys=self.bounds.max_keys_per_user,
@@ -209,7 +213,8 @@ class HistogramSettings(Settings):
         return {self.topic(spec.name): schema for spec, schema in of.items()}
 
     def plan(self) -> Plan:
-        """The mechanism's public constants. Raises ConfigurationError where the strategy refuses them."""
+        """The mechanism's public constants, for windows of the usual length. Raises ConfigurationError where the strategy refuses
+        them."""
         return self._plan_of(self.measured_columns)
 
     def _plan_of(self, measured: tuple[ColumnKind, ...]) -> Plan:
@@ -229,6 +234,11 @@ class HistogramSettings(Settings):
             gaussian_delta_fraction=privacy.gaussian_delta_fraction,
             selection_share=privacy.selection_share,
         )
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The plan for every T that a window may have, from the smallest. They differ in T alone. Raises as `plan`."""
+        plan = self.plan()
+        return tuple(replace(plan, triggers=triggers) for triggers in self.calendar.all_triggers)
 
     def raw_schema(self) -> RawSchema:
         """How to decode the raw topic's records."""
@@ -345,4 +355,4 @@ class HistogramSettings(Settings):
     def _longest(self) -> int:
         """The most records of one user and window that the strategy may keep."""
         records = self.bounds.max_records_per_user
-        return records if any(calendar(self.window)) else self.strategy.longest(self.triggers, records)
+        return records if any(calendar(self.window)) else self.strategy.longest(self.calendar.triggers, records)

@@ -11,7 +11,7 @@ State keys: ``v`` window interval -> changes; ``g`` window user -> row; ``u`` wi
 where there is none in ``g``. They are dropped with their window.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from weakref import WeakSet
 
@@ -47,10 +47,12 @@ _in_use: "WeakSet[UserState]" = WeakSet()
 
 
 class UserState:
-    """The users of one by-user partition. ``closed`` and ``meta`` are those of the last commit."""
+    """The users of one by-user partition. ``meta`` is that of the last commit. bounding_of: that of one window."""
 
-    def __init__(self, store: Store, bounding: Bounding, layout: CapsLayout, meta: dict[str, Any]) -> None:
-        self._store, self._bounding, self._layout = store, bounding, layout
+    def __init__(
+        self, store: Store, bounding_of: Callable[[WindowIndex], Bounding], layout: CapsLayout, meta: dict[str, Any]
+    ) -> None:
+        self._store, self._bounding_of, self._layout = store, bounding_of, layout
         self._tables: dict[WindowIndex, UserTable] = {}
         self._gathered = {WindowIndex(int(window)) for window in meta.get("gathered", ())}
         if meta["format"] == layout.before:
@@ -98,14 +100,14 @@ class UserState:
         names = table.names(known)
         if not names and not len(closed.changes.user):
             return closed, []
-        ledger = self._bounding.ledger
+        ledger = self._bounding_of(window).ledger
         root = 0 if ledger is None else int(ledger.roots[trigger - 1])
         row = user_changes.encode(known, names, closed.changes, codes, public, root)
         return closed, [(CHANGES + ordered(window) + ordered(interval), row)]
 
     def _table(self, window: WindowIndex) -> UserTable:
         if window not in self._tables:
-            self._tables[window] = user_table(self._bounding)
+            self._tables[window] = user_table(self._bounding_of(window))
         return self._tables[window]
 
     def _enter(self, window: WindowIndex, table: UserTable, names: list[bytes]) -> Int32s:

@@ -14,7 +14,7 @@ from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.releases import ReleaseReader, newest_rows, recency
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.terminal_table import histogram_table
-from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
+from susurrus.mechanisms.calendar import Interval, WindowStart
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.topics.wire.timestamps import format_time
 
@@ -95,19 +95,21 @@ class HistogramView(View):
     def due(self, now: int) -> str:
         """When the next trigger is due."""
         release, calendar = self.newest, self._calendar
-        clock = self._settings.clock
+        clock, shown = self._settings.clock, self._settings.window.instant_text
         if self.over:
             return "this was the window's last trigger; nothing more comes"
         if release is None and (announced := self._reader.newest) is not None:
             return _unreadable(announced)
         interval = self._next(release, now)
-        newest = WindowIndex(interval // calendar.intervals_per_window)
+        newest = calendar.window_at(calendar.boundary(interval) - 1)
         if self._window is not None:
             newest = calendar.window_at(self._window)
             if release is None and interval > calendar.last_interval(newest):
-                return f"nothing is released of the window {format_time(self._window)}; --window takes the start of another"
+                return f"nothing is released of the window {shown(self._window)}; --window takes the start of another"
         trigger = calendar.trigger(newest, interval)
-        named = f"trigger {trigger} of {calendar.triggers} of the window {format_time(calendar.window_start(newest))}"
+        named = (
+            f"trigger {trigger} of {calendar.triggers_of(newest)} of the window {shown(calendar.window_start(newest))}"
+        )
         first = "" if release is not None else "nothing is released yet; "
         if not clock.chosen.live:
             return f"{first}{self._of_archive(release, named)}"
@@ -136,11 +138,11 @@ class HistogramView(View):
         """No wall clock decides when an archive's triggers come."""
         until_ = self._settings.clock.until
         assert until_ is not None  # the clock's own check
-        if release is not None and release.final and release.window_start + self._calendar.window >= until_:
+        if release is not None and release.final and release.window_end >= until_:
             return "this was the archive's last trigger; nothing more comes"
         if release is None:
-            return f"triggers come as fast as the archive is read, up to {format_time(until_)}"
-        return f"{named} comes as soon as the archive is read that far; it ends {format_time(until_)}"
+            return f"triggers come as fast as the archive is read, up to {self._settings.window.instant_text(until_)}"
+        return f"{named} comes as soon as the archive is read that far; it ends {self._settings.window.instant_text(until_)}"
 
     def records(self) -> list[Record]:
         """A record per key."""

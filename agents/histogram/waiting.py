@@ -52,7 +52,7 @@ def _waiting_records(facts: Facts) -> int:
 def _last_of_archive(settings: HistogramSettings, calendar: Calendar) -> int:
     until = settings.clock.until
     assert until is not None  # an archive's clock requires it
-    return calendar.interval_at(until - 1) + -(-calendar.allowed_lateness // calendar.trigger_every)
+    return calendar.interval_at(until - 1) + calendar.late_intervals
 
 
 def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int) -> Finding:

@@ -215,15 +215,15 @@ def _with_outlook(known: Account, budget: Budget, refused: int | None, until: in
     own, spent, rates = known.own, known.spent, _rates(known.pipelines, known.per_window)
     limit = mu_squared_max(budget, spent, rates)
     left = at_pace = stop = None
-    if known.per_window is not None and own.next_window is not None and own.every is not None:
+    if known.per_window is not None and own.next_window is not None and own.calendar is not None:
         left = budget.windows_left(spent, known.per_window)
         if refused is not None:
             at_pace, stop = 0, refused
         elif until is not None and own.next_window >= until:
             pass  # the archive has no further window
         elif (end := first_overdraft(budget, spent, rates, LATEST if until is None else until - 1)) is not None:
-            at_pace = max(0, -(-(end - own.next_window) // own.every))
-            stop = own.next_window + at_pace * own.every
+            at_pace = own.calendar.count(own.next_window, end)
+            stop = own.calendar.later(own.next_window, at_pace)
     return replace(
         known,
         delta_at_budget=spent.delta_total(budget.epsilon),
@@ -240,8 +240,8 @@ def _rates(rows: Sequence[PipelineAccount], per_window: Guarantee | None) -> lis
     rates = []
     for row in rows:
         guarantee = per_window if row.own else row.newest
-        if row.active and guarantee is not None and row.next_window is not None and row.every is not None:
-            rates.append(Rate(guarantee, row.next_window, row.every))
+        if row.active and guarantee is not None and row.next_window is not None and row.calendar is not None:
+            rates.append(Rate(guarantee, row.next_window, row.calendar))
     return rates
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.runtime.budget import guarantee_of, spend_of
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.windows import FixedWindows, TumblingWindows
 from susurrus.topics.charges import Charge, pays_for_window
 
 RECENT: Final = 30
@@ -23,10 +24,10 @@ class PipelineAccount:
 
     windows: charges of windows; a window that two epochs published counts twice. Tuning runs charge no windows; `charges` counts
     them. newest: what the newest charge paid for. mu_squared, delta_selection, epsilon_sum, delta_sum: sums over the charges.
-    every: from one of its windows to the next. next_window: the one after the newest. active: whether it goes on charging. This
-    pipeline does, and so does every other one that has begun a window lately. recent, recent_due: of its last windows that are
-    over, at most 30, those charged, and all. beyond: charges that exceed `[budget]` as it is now. They were refused, or were made
-    under another budget.
+    calendar: its windows. every: from one of them to the next, mostly. next_window: the one after the newest. active: whether
+    it goes on charging. This pipeline does, and so does every other one that has begun a window lately. recent, recent_due: of
+    its last windows that are over, at most 30, those charged, and all. beyond: charges that exceed `[budget]` as it is now.
+    They were refused, or were made under another budget.
     """
 
     pipeline: str
@@ -42,6 +43,7 @@ class PipelineAccount:
     first_window: int | None
     last_window: int | None
     every: int | None
+    calendar: TumblingWindows | None
     next_window: int | None
     active: bool
     recent: int
@@ -76,15 +78,17 @@ def row_of(
     """The row of one pipeline. charges: its own, in the order of the log. present: ms, the instant that "lately" is before."""
     own, tuning = pipeline == settings.pipeline.name, not all(map(pays_for_window, charges))
     windows = [charge.window for charge in charges]
-    every = next_window = None
+    every = next_window = calendar = None
     recent, due = 0, 0
     if not tuning:
         newest = sorted({charge.window for charge in charges if charge.epoch == charges[-1].epoch})
-        every = settings.window.length
+        calendar = settings.calendar.windows
         if not own:  # its configuration is not known, but the windows of a running epoch follow each other
-            every = min((later - earlier for earlier, later in pairwise(newest)), default=every)
-        next_window = newest[-1] + every if newest else _first(settings, present) if own else None
-        recent, due = _recent(windows, every, present)
+            every = min((later - earlier for earlier, later in pairwise(newest)), default=calendar.usual)
+            calendar = FixedWindows(origin=newest[-1], length_ms=every)
+        every = calendar.usual
+        next_window = calendar.later(newest[-1], 1) if newest else _first(settings, present) if own else None
+        recent, due = _recent(windows, calendar, present)
     quiet = max(_QUIET_WINDOWS * (every or 0), DAY)
     spend = spend_of(charges)
     return PipelineAccount(
@@ -101,6 +105,7 @@ def row_of(
         first_window=min(windows, default=None),
         last_window=max(windows, default=None),
         every=every,
+        calendar=calendar,
         next_window=next_window,
         active=own or (next_window is not None and next_window > present - quiet),
         recent=recent,
@@ -117,14 +122,14 @@ def _first(settings: Settings, present: int) -> int:
     return settings.calendar.window_start(settings.calendar.window_at(present))
 
 
-def _recent(windows: Sequence[int], every: int, present: int) -> tuple[int, int]:
+def _recent(windows: Sequence[int], calendar: TumblingWindows, present: int) -> tuple[int, int]:
     """How many of the last windows that are over at an instant were charged, and how many there are, at most RECENT."""
     if not windows:
         return 0, 0
-    first = min(windows)
-    over = (present - first) // every  # windows that have begun and ended since the first one
+    first, end = min(windows), calendar.start(calendar.of_time(present))
+    over = calendar.count(first, end)  # windows that have begun and ended since the first one
     due = max(0, min(RECENT, over))
-    begin, end = first + (over - due) * every, first + over * every
+    begin = calendar.later(first, over - due)
     return sum(begin <= window < end for window in windows), due
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.mechanisms.windows import TumblingWindows
 
 _HALVINGS = 60
 _ENDLESS = 1e18
@@ -17,15 +18,21 @@ _ENDLESS = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one pipeline goes on to charge: one `guarantee` for each of the windows that begin at first, first + every, … (ms)."""
+    """What one pipeline goes on to charge: one `guarantee` for each window of its calendar, from the one that begins at first (ms).
+    """
 
     guarantee: Guarantee
     first: int
-    every: int
+    calendar: TumblingWindows
+
+    @property
+    def every(self) -> int:
+        """From one window to the next, in ms: mostly so long."""
+        return self.calendar.usual
 
     def windows(self, until: int) -> int:
         """How many of the windows begin at or before an instant (ms)."""
-        return max(0, (until - self.first) // self.every + 1)
+        return self.calendar.count(self.first, until + 1)
 
 
 def first_overdraft(budget: Budget, spent: Spend, rates: Sequence[Rate], horizon: int) -> int | None:

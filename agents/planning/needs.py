@@ -49,7 +49,8 @@ def needs_of(sample: Sample, settings: HistogramSettings, bounding: Bounding) ->
         trigger = np.full(len(time), 1)
         if sample.timed:
             trigger = (
-                np.clip(calendar.interval(time) - window * calendar.intervals_per_window, 0, calendar.triggers - 1) + 1
+                # A trigger that only longer windows have counts as the usual window's last one.
+                np.clip(calendar.interval(time) - calendar.first_intervals(window), 0, settings.triggers - 1) + 1
             )
         needed = _of_ledger(bounding, group, of_key, counts, trigger)
     return Needs(

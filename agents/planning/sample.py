@@ -306,7 +306,8 @@ class _Gathering:
         )
 
     def _spread(self, records: int) -> Int64s:
-        start, length = self._settings.start.first_window or self._settings.window.origin, self._settings.window.length
+        start = self._settings.some_window
+        length = self._settings.calendar.end_of(start) - start
         return start + np.arange(records, dtype=np.int64) * length // records
 
     def _nothing(self, place: str) -> str:

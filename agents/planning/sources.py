@@ -109,7 +109,7 @@ class OfSample:
         if self.stretch:
             said.append("the sample's times are spread over one whole window")
         windows = self.windows(settings)
-        there = len(np.unique((self.sample.time - settings.window.origin) // settings.window.length))
+        there = len(np.unique(settings.calendar.window_of(self.sample.time)))
         if not self.stretch and there > len(windows):
             said.append(
                 f"the sample's {there - len(windows)} other windows are left out: it covers parts of them, or they are older"

@@ -58,7 +58,8 @@ class Configuration:
 
     def _every(self, triggers: float) -> str:
         """The trigger interval of a window with so many triggers."""
-        length = HistogramSettings.of(settings_from(self.tables, directory=self.directory, unresolved=[])).window.length
+        settings = HistogramSettings.of(settings_from(self.tables, directory=self.directory, unresolved=[]))
+        length = settings.calendar.windows.usual
         if length % int(triggers):
             raise ConfigurationError(f"T={triggers:g}: does not divide the window of {length} ms; use another number")
         return f"{length // int(triggers)}ms"

@@ -235,10 +235,10 @@ def histogram_row_bytes(
     shown = np.flatnonzero(done.published.known)[:ENCODED]
     if not len(shown):
         return 0.0
-    start = settings.start.first_window or settings.window.origin
+    start = settings.some_window
     release = histogram.TriggerHeader(
         window_start=start,
-        window_end=start + settings.window.length,
+        window_end=settings.calendar.end_of(start),
         trigger=strategy.plan.triggers,
         of_triggers=strategy.plan.triggers,
         strategy=strategy.name,

@@ -10,7 +10,7 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.planning.raw_topic import Slice, stamped, trusted
 from susurrus.agents.planning.sample import Progress, Sample, read_slice
 from susurrus.agents.types.durations import parse_instant
-from susurrus.mechanisms.calendar import WindowIndex, WindowStart
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import ledger
 from susurrus.topics.wire.packing import MalformedRecord
@@ -40,7 +40,7 @@ def window_named(settings: HistogramSettings, text: str, now: int, clients: Clie
         if clock.until is not None:
             return calendar.window_start(calendar.window_at(clock.until - 1))
         over = calendar.window_at(now - settings.window.allowed_lateness - settings.closing_delay)
-        return calendar.window_start(WindowIndex(over - 1))
+        return calendar.window_start(calendar.preceding(over))
     if text == "current":
         if not clock.chosen.live:
             raise ConfigurationError("--window current: an archive has none; name `first`, `last` or an instant")
@@ -82,7 +82,7 @@ def read_window(
     Raises ConfigurationError where the window holds more than MOST_RECORDS, SusurrusError where it has no good record,
     KafkaException.
     """
-    clock, end = settings.clock, start + settings.window.length
+    clock, end = settings.clock, settings.calendar.end_of(start)
     until = end + settings.window.allowed_lateness
 
     def choose(clients: Clients, topics: Sequence[str]) -> Slice:

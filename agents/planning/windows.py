@@ -16,6 +16,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
 from susurrus.agents.planning.workload import DAY_MS, FileWorkload, UserRecords, sort_records
 from susurrus.mechanisms.arrays import Int64s
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.wire.timestamps import format_time
 
@@ -56,33 +57,46 @@ def windows_of(
     """
     if not 0 < share <= 1:
         raise ConfigurationError(f"sample_share={share:g}: must be above 0 and at most 1")
-    calendar = settings.window
+    calendar = settings.calendar
     time = sample.time
     if stretch:
         first, last = int(time.min()), int(time.max())
-        time = ((time - first) / (last - first + 1) * calendar.length).astype(np.int64) + calendar.origin
-    number = (time - calendar.origin) // calendar.length
+        begin = settings.some_window
+        time = ((time - first) / (last - first + 1) * (calendar.end_of(begin) - begin)).astype(np.int64) + begin
+    number = calendar.window_of(time)
     found = []
     for index in np.unique(number).tolist():
         rows = np.flatnonzero(number == index)
-        start = calendar.origin + index * calendar.length
+        start, end = calendar.window_start(WindowIndex(index)), calendar.window_end(WindowIndex(index))
         inside = time[rows] - start
         # The last and the first record of an even stream are a gap away from the ends.
         gap = (inside.max() - inside.min()) / max(1, len(rows) - 1)
-        covered = min(1.0, float((inside.max() - inside.min() + gap) / calendar.length))
-        found.append((start, covered, rows, inside))
+        covered = min(1.0, float((inside.max() - inside.min() + gap) / (end - start)))
+        found.append((WindowIndex(index), covered, rows, inside))
     whole = [each for each in found if each[1] >= WHOLE]
     chosen = (whole or found)[-most:]
     return [
-        SampleWindow(start=start, covered=covered, workload=_workload(sample, rows, inside, settings, share, seed))
-        for start, covered, rows, inside in chosen
+        SampleWindow(
+            start=calendar.window_start(index),
+            covered=covered,
+            workload=_workload(sample, rows, inside, settings, share, seed, calendar.triggers_of(index)),
+        )
+        for index, covered, rows, inside in chosen
     ]
 
 
 def _workload(
-    sample: Sample, rows: npt.NDArray[np.intp], inside: Int64s, settings: HistogramSettings, share: float, seed: int
+    sample: Sample,
+    rows: npt.NDArray[np.intp],
+    inside: Int64s,
+    settings: HistogramSettings,
+    share: float,
+    seed: int,
+    T: int,
 ) -> FileWorkload:
-    T, every = settings.triggers, settings.window.trigger_every
+    """T: triggers of the window. A forecast is for the usual number of triggers, and a longer or shorter window is spread over
+    them."""
+    every, length = settings.window.trigger_every, settings.calendar.windows.usual
     # Within its own trigger, whatever rounding does: interval t of T begins at the first position not below t / T.
     interval, rest = np.divmod(inside, every)
     begin, end = -(-interval * DAY_MS // T), -(-(interval + 1) * DAY_MS // T)
@@ -97,7 +111,7 @@ def _workload(
     )
     if share < 1:
         records = scaled(
-            records, 1 / share, np.random.default_rng(seed), last=settings.window.length * DAY_MS // (T * every)
+            records, 1 / share, np.random.default_rng(seed), last=length * DAY_MS // (settings.triggers * every)
         )
     return FileWorkload(name="sample", records=records, key_names=sample.key_names)
 

@@ -15,6 +15,7 @@ from susurrus.agents.sql.inputs import inputs
 from susurrus.agents.sql.source import Span, StatementText, same
 from susurrus.agents.sql.values import (
     Reader,
+    calendar_length,
     duration,
     field_or_expression,
     field_or_none,
@@ -170,7 +171,10 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
         raise tumble.part(tumble.closing(1) + 1).error("nothing follows TUMBLE(...); put a comma before the next key")
     parts = arguments.items()
     if not 2 <= len(parts) <= 3:
-        raise tumble.error("write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin")
+        raise tumble.error(
+            "write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin, or 'Europe/Berlin' for days "
+            "of a time zone"
+        )
     if (hint := meant(parts[0])) is not None and field_or_none(parts[0]) is None:
         raise parts[0].error(f"{hint}, or ROWTIME for the record's own timestamp")
     if not len(parts[0]):
@@ -179,9 +183,13 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
     if time == "kafka":
         raise parts[0].error('a field called "kafka" cannot be named; use ROWTIME for the record\'s own timestamp')
     found.give("input.time", "kafka" if parts[0].word(0) == ROWTIME and len(parts[0]) == 1 else time, parts[0])
-    found.give("window.length", duration(parts[1]), parts[1])
-    if len(parts) == 3:
-        found.give("window.origin", instant(parts[2]), parts[2])
+    if len(parts) == 3 and parts[2].kind(0) == TokenType.STRING:
+        found.give("window.length", calendar_length(parts[1]), parts[1])
+        found.give("window.time_zone", text(parts[2]), parts[2])
+    else:
+        found.give("window.length", duration(parts[1]), parts[1])
+        if len(parts) == 3:
+            found.give("window.origin", instant(parts[2]), parts[2])
     return tumble
 
 

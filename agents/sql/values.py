@@ -9,6 +9,7 @@ from sqlglot import TokenType
 
 from susurrus.agents.sql.source import Span
 from susurrus.agents.types.durations import UNITS, format_duration, parse_instant
+from susurrus.mechanisms.windows import CalendarLength
 from susurrus.topics.records.fields import BESIDE_NAMES, written
 
 _UNITS: Final = {
@@ -70,8 +71,17 @@ def duration(span: Span) -> str:
     if span.kind(1) not in (TokenType.STRING, TokenType.NUMBER) or not _WHOLE.match(amount):
         raise span.part(1, 2).error(f"an interval is a whole number of units; {example}")
     if unit.removesuffix("S") not in _UNITS:
-        raise span.part(2).error(f"use one of {', '.join(_UNITS)}; months and years differ in length")
+        raise span.part(2).error(f"use one of {', '.join(_UNITS)}; months and years differ in length, but '1' MONTH goes with a time zone")
     return format_duration(int(amount) * _UNITS[unit.removesuffix("S")])
+
+
+def calendar_length(span: Span) -> str:
+    """``INTERVAL '1' MONTH`` as the length of windows in a time zone. Raises ConfigurationError."""
+    amount, unit = (span.tokens[1].text, span.word(2).removesuffix("S")) if len(span) == 3 else ("", "")
+    length = f"1 {unit.lower()}"
+    if span.word(0) != "INTERVAL" or amount != "1" or length not in set(CalendarLength):
+        raise span.error("with a time zone, a window is INTERVAL '1' DAY, '1' WEEK or '1' MONTH; write one of them")
+    return length
 
 
 def instant(span: Span) -> str:

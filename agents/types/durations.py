@@ -1,5 +1,7 @@
 """Durations and instants: people write ``"15m"`` and ISO 8601, the code has ``int`` milliseconds.
 
+A window may also be as long as a calendar says: ``"1 day"``, which has 23 to 25 hours.
+
 Every instant in the settings is an ``int`` of milliseconds since the Unix epoch (UTC), so that trigger arithmetic is exact and
 the same on every machine.
 """
@@ -10,6 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
+
+from susurrus.mechanisms.windows import CalendarLength
 
 UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART: Final = re.compile(r"(\d+)\s*(ms|s|m|h|d|w)\s*")
@@ -47,6 +51,27 @@ def format_duration(milliseconds: int) -> str:
     return " ".join(parts) or "0s"
 
 
+def parse_length(value: Any) -> int | CalendarLength:
+    """`parse_duration`, or a length that a calendar gives. Raises ValueError for anything else."""
+    if isinstance(value, str) and (text := " ".join(value.lower().split())) in set(CalendarLength):
+        return CalendarLength(text)
+    try:
+        length = parse_duration(value)
+    except ValueError as problem:
+        if not re.search("day|week|month|year", str(value).lower()):
+            raise
+        calendar = ", ".join(f'"{each}"' for each in CalendarLength)
+        raise ValueError(f"{problem}; or, with a window.time_zone, one of {calendar}") from None
+    if length < 1:
+        raise ValueError('must be above 0; write a longer one, for example "1d"')
+    return length
+
+
+def format_length(length: int | CalendarLength) -> str:
+    """The text that :func:`parse_length` reads back."""
+    return length.value if isinstance(length, CalendarLength) else format_duration(length)
+
+
 def parse_instant(value: Any) -> int:
     """Milliseconds since the Unix epoch of an ISO 8601 text, a TOML date or date-time, or an int of milliseconds.
 
@@ -73,6 +98,19 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^(\d+\s*(ms|s|m|h|d|w)\s*)+$", "examples": ["15m", "1d"]}),
 ]
 """A settings field of int milliseconds, written as text with a unit."""
+
+WindowLength = Annotated[
+    int | CalendarLength,
+    BeforeValidator(parse_length),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^((\d+\s*(ms|s|m|h|d|w)\s*)+|1 (day|week|month))$",
+            "examples": ["1d", "1 day", "1 month"],
+        }
+    ),
+]
+"""A settings field of int milliseconds, or of a length that a calendar gives."""
 
 Instant = Annotated[
     int,

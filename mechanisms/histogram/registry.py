@@ -1,5 +1,6 @@
 """Every strategy by its name, and which of them runs where none is named. A new one is a line here."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,6 +87,12 @@ def build_strategy(plan: Plan) -> Strategy[Any]:
             f"selection_share={plan.selection_share}: strategy={plan.strategy} has shares of its own; use {strategy.shared_by}"
         )
     return strategy(plan)
+
+
+@functools.lru_cache(maxsize=64)
+def built(plan: Plan) -> Strategy[Any]:
+    """`build_strategy`, once for equal plans: windows of one pipeline that differ in length have a plan for each T."""
+    return build_strategy(plan)
 
 
 def better_for(plan: Plan) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""Time zones for event times that have none: local milliseconds to UTC, by the rules of the package tzdata.
+"""Time zones: local times to UTC, for event times that have no zone and for windows that are days of a country.
 
-The system's own database is not asked: every worker shall find the same instants. The rules of a zone decide results, so
-`Zone.rules` enters the digest of a pipeline that names one.
+The rules are those of the package tzdata. The system's own database is not asked: every worker shall find the same instants. The
+rules of a zone decide results, so `Zone.rules` enters the digest of a pipeline that names one.
 """
 
 import functools
 import hashlib
 import io
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from zoneinfo import ZoneInfo
 
@@ -18,6 +18,8 @@ from susurrus.topics.wire.packing import Int64s
 _HOUR = 3_600_000
 _SECOND = 1000
 _START = datetime(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @functools.cache
@@ -53,6 +55,37 @@ class Zone:
             seconds, place = np.unique(local[split] // _SECOND, return_inverse=True)
             found[split] = np.array([self._offset(second) for second in seconds.tolist()], np.int64)[place]
         return local - found
+
+    def first_instants(self, days: Int64s) -> Int64s:
+        """int64[n] ms: the first instant at which clocks show a date or a later one, of dates int64[n] in days since 1970-01-01.
+
+        That is local midnight. Where midnight occurs twice, it is the first. Where it does not occur, because clocks are set
+        forward over it, it is the instant of the change. A date that a country has skipped begins when the next one does.
+        """
+        return np.array([self._first_instant(_START + timedelta(days=day)) for day in days.tolist()], np.int64)
+
+    def _first_instant(self, midnight: datetime) -> int:
+        """The first instant, in ms, at which clocks show a local time or a later one."""
+        before, after = (self._after_epoch(midnight.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
+        if before <= after:
+            return before
+        # A gap: read with the offset before the change, midnight is an instant after it, and with the offset after, one before it.
+        low, high = after // _SECOND, before // _SECOND
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.local(middle * _SECOND).replace(tzinfo=None) >= midnight:
+                high = middle
+            else:
+                low = middle
+        return high * _SECOND
+
+    @staticmethod
+    def _after_epoch(instant: datetime) -> int:
+        return (instant.astimezone(UTC) - _EPOCH) // _MILLISECOND
+
+    def local(self, instant: int) -> datetime:
+        """What clocks show at an instant in ms, with the offset."""
+        return (_EPOCH + instant * _MILLISECOND).astimezone(self._zone)
 
     def _offset_of_hour(self, hour: int) -> int | None:
         """ms east of Greenwich in a whole hour of local time; None where it changes within. No zone changes twice in an hour."""

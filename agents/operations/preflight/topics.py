@@ -51,11 +51,9 @@ def _retention(settings: Settings, admin: AdminClient, topic: str) -> Finding:
     limit = "" if size < 0 else f", and up to {size / 1e9:,.1f} GB a partition"
     level: Level = "ok"
     action = ""
-    if 0 <= retention < settings.window.length:
+    if 0 <= retention < settings.calendar.windows.lengths[-1]:
         level = "warning"
-        limit += (
-            f", less than window.length={format_duration(settings.window.length)}, so no new epoch could read a window"
-        )
+        limit += f", less than window.length={settings.window.length_text}, so no new epoch could read a window"
         action = "raise retention.ms"
     return Finding("retention", level, f"{topic} keeps records {said}{limit}", action)
 

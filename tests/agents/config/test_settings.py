@@ -133,7 +133,38 @@ class TestErrorsNameTheFieldAndTheFix:
             ("[window]\nlenght = '1d'", 'window.lenght: unknown field; did you mean "length"?'),
             ("[widow]\nlength = '1d'", 'widow: unknown field; did you mean "window"?'),
             ("[start]\nfrm = 'latest'", 'start.frm: unknown field; did you mean "from"?'),
-            ("[window]\nlength = '1 day'", 'window.length = "1 day": write a duration'),
+            ("[window]\nlength = '2 days'", 'window.length = "2 days": write a duration'),
+            ("[window]\nlength = '1 year'", 'with a window.time_zone, one of "1 day", "1 week", "1 month"'),
+            ("[window]\nlength = '1 day'", 'window.time_zone: is missing; with window.length = "1 day"'),
+            ("[window]\nlength = '1 day'", 'or write length = "1d"'),
+            ("[window]\nlength = '0s'", "window.length"),
+            ("[window]\nlength = '1 day'\ntime_zone = 'Europe/Berln'", 'window.time_zone = "Europe/Berln"'),
+            (
+                "[window]\nlength = '7d'\ntime_zone = 'UTC'",
+                'window.time_zone = "UTC": has no meaning with window.length = "7d", which is as long every time; write length = '
+                '"1 week"',
+            ),
+            (
+                "[window]\nlength = '1 day'\ntime_zone = 'Europe/Berlin'\ntrigger_every = '1d'",
+                'window.trigger_every = "1d": a window that is 1 day in Europe/Berlin must begin at a trigger, also after clocks '
+                'have changed; use "1h"',
+            ),
+            (
+                "[window]\nlength = '1 day'\ntime_zone = 'Australia/Lord_Howe'\ntrigger_every = '1h'",
+                'use "30m"',
+            ),
+            (
+                "[window]\nlength = '1 month'\ntime_zone = 'Europe/Berlin'",
+                'window.trigger_every: makes triggers=2980 per window; use at most 2048, for example trigger_every = "30m"',
+            ),
+            (
+                "[window]\nlength = '1 day'\ntime_zone = 'Europe/Berlin'\norigin = 1970-01-01T01:00:00Z",
+                "window.origin: has no meaning",
+            ),
+            (
+                "[window]\nlength = '1 day'\ntime_zone = 'Europe/Berlin'\n[start]\nfirst_window = 2026-10-25T00:00:00Z",
+                'start.first_window = "2026-10-25T02:00:00+02:00": is not the start of a window; use "2026-10-25T00:00:00+02:00"',
+            ),
             (
                 "[window]\ntrigger_every = '7h'",
                 'window.trigger_every = "7h": must divide window.length = "1d"; use "6h"',

@@ -14,10 +14,11 @@ from susurrus.agents.histogram.clock import CLOCKS, CREATE_TIME, LOG_APPEND_TIME
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.calendar import Calendar, Interval
 from susurrus.mechanisms.errors import ConfigurationError, Refusal
+from susurrus.mechanisms.windows import FixedWindows
 from tests.agents.released import settings
 
 EVERY = 1_000
-CALENDAR = Calendar(origin=0, window=10 * EVERY, trigger_every=EVERY)
+CALENDAR = Calendar(windows=FixedWindows(origin=0, length_ms=10 * EVERY), origin=0, trigger_every=EVERY)
 PLACE = {"topic": "raw", "partition": 3}
 GRACE, IDLE_GRACE, MAX_AHEAD = 300, 700, 4_000
 

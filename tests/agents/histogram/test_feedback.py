@@ -15,6 +15,7 @@ from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.windows import FixedWindows
 from susurrus.topics import evidence
 from susurrus.topics import published_keys as codec
 from susurrus.topics.wire.partitioner import partition as partition_of
@@ -22,7 +23,9 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 HOUR = 3_600_000
 DIGEST = bytes(range(32))
 EPOCH = bytes(range(16))
-CALENDAR = Calendar(origin=0, window=4 * HOUR, trigger_every=HOUR, allowed_lateness=2 * HOUR)
+CALENDAR = Calendar(
+    windows=FixedWindows(origin=0, length_ms=4 * HOUR), origin=0, trigger_every=HOUR, allowed_lateness=2 * HOUR
+)
 PARTITIONS = 2
 FIRST, SECOND = 0, 4 * HOUR
 """Starts of the first two windows; intervals 4 and 5 belong to both."""

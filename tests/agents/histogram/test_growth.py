@@ -15,6 +15,7 @@ from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.ticks import Sources
 from susurrus.mechanisms.calendar import Calendar
+from susurrus.mechanisms.windows import FixedWindows
 from susurrus.topics import ledger, tick
 from susurrus.topics.sources import Run, SourceMap
 from susurrus.topics.wire.packing import Kind, kind_of
@@ -23,7 +24,9 @@ from tests.agents.stages import WINDOW, MemoryClients, Runner, services_of
 
 EVERY = 1_000
 MARGIN = 300
-CALENDAR = Calendar(origin=0, window=10 * EVERY, trigger_every=EVERY, allowed_lateness=0)
+CALENDAR = Calendar(
+    windows=FixedWindows(origin=0, length_ms=10 * EVERY), origin=0, trigger_every=EVERY, allowed_lateness=0
+)
 
 
 @given(

@@ -6,9 +6,10 @@ each of these lines shows that mypy would have refused it.
 
 from susurrus.mechanisms.calendar import Calendar, Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.noise import NoiseSource
+from susurrus.mechanisms.windows import FixedWindows
 
 HOUR = 3_600_000
-CALENDAR = Calendar(origin=0, window=24 * HOUR, trigger_every=HOUR)
+CALENDAR = Calendar(windows=FixedWindows(origin=0, length_ms=24 * HOUR), origin=0, trigger_every=HOUR)
 SOURCE = NoiseSource(bytes(range(32)), epoch=b"epoch", config=b"config", pipeline="numbers")
 INDEX, INTERVAL, TRIGGER = WindowIndex(20_000), Interval(480_005), Trigger(6)
 
