@@ -11,6 +11,7 @@ from fractions import Fraction
 from dataclasses import replace
 from datetime import date as date_type
 from datetime import datetime, time, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -50,6 +51,7 @@ def expected(
 ) -> dict[tuple[int, int, bytes], list[int]]:
     """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times."""
     plan, every = settings.plan(), settings.window.trigger_every
+    columns = len(plan.columns)
     lengths: dict[int, tuple[int, int]] = {}  # window -> (start, triggers)
     by_trigger: dict[int, dict[int, dict[bytes, list[tuple[int, int, bytes, list[int]]]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -77,7 +79,7 @@ def expected(
         strategy = build_strategy(plan)
         noise = noise_source.window(window)
         per_key: dict[bytes, dict[bytes, int]] = defaultdict(dict)  # user -> its list: key -> kept
-        purses: dict[bytes, Purse] = defaultdict(lambda: Purse(strategy.bounding.ledger))
+        purses: dict[bytes, Purse] = defaultdict(partial(Purse, strategy.bounding.ledger))
         states: dict[bytes, bytes] = {}
         declared = set(settings.declared_keys)
         ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
@@ -87,7 +89,7 @@ def expected(
         for trigger in range(1, plan.triggers + 1):
             users: dict[bytes, int] = defaultdict(int)
             weight: dict[bytes, int] = defaultdict(int)
-            sums: dict[bytes, list[int]] = defaultdict(lambda: [0] * len(plan.columns))
+            sums: dict[bytes, list[int]] = defaultdict(lambda: [0] * columns)
             for user, records in by_trigger[window][trigger].items():
                 seen, purse = per_key[user], purses[user]
                 for _, _, key, values in sorted(records):

@@ -63,7 +63,8 @@ def calendar(window: WindowSettings) -> Iterator[str]:
         same = next((each for each, length in _SAME.items() if length == window.length), CalendarLength.DAY)
         yield (
             f'window.time_zone = "{window.time_zone}": has no meaning with window.length = '
-            f'"{format_duration(window.length)}", which is as long every time; write length = "{same}" for a {same.value[2:]} of the calendar, or leave time_zone out'
+            f'"{format_duration(window.length)}", which is as long every time; write length = "{same}" for a '
+            f"{same.value[2:]} of the calendar, or leave time_zone out"
         )
     elif window.length % window.trigger_every:
         yield (

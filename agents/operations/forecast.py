@@ -18,8 +18,7 @@ _ENDLESS = 1e18
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one pipeline goes on to charge: one `guarantee` for each window of its calendar, from the one that begins at first (ms).
-    """
+    """What one pipeline goes on to charge: one `guarantee` for each window of its calendar, from the first (its start in ms)."""
 
     guarantee: Guarantee
     first: int

@@ -172,8 +172,8 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
     parts = arguments.items()
     if not 2 <= len(parts) <= 3:
         raise tumble.error(
-            "write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin, or 'Europe/Berlin' for days "
-            "of a time zone"
+            "write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin, or 'Europe/Berlin' for "
+            "days of a time zone"
         )
     if (hint := meant(parts[0])) is not None and field_or_none(parts[0]) is None:
         raise parts[0].error(f"{hint}, or ROWTIME for the record's own timestamp")

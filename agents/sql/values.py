@@ -71,7 +71,9 @@ def duration(span: Span) -> str:
     if span.kind(1) not in (TokenType.STRING, TokenType.NUMBER) or not _WHOLE.match(amount):
         raise span.part(1, 2).error(f"an interval is a whole number of units; {example}")
     if unit.removesuffix("S") not in _UNITS:
-        raise span.part(2).error(f"use one of {', '.join(_UNITS)}; months and years differ in length, but '1' MONTH goes with a time zone")
+        raise span.part(2).error(
+            f"use one of {', '.join(_UNITS)}; months and years differ in length, but a window with a time zone may have '1' MONTH"
+        )
     return format_duration(int(amount) * _UNITS[unit.removesuffix("S")])
 
 

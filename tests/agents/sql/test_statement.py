@@ -159,6 +159,13 @@ def test_the_key(select: str, group: str, key: list[Any]) -> None:
     assert read(text).settings["input.key"] == key
 
 
+@pytest.mark.parametrize("unit", ["day", "week", "month"])
+def test_a_window_in_a_time_zone(unit: str) -> None:
+    found = read(GOOD.replace("INTERVAL '1' DAY", f"INTERVAL '1' {unit}, 'Europe/Berlin'")).settings
+    assert (found["window.length"], found["window.time_zone"]) == (f"1 {unit}", "Europe/Berlin")
+    assert "window.origin" not in found
+
+
 def test_window_and_topic() -> None:
     text = GOOD.replace(
         "TUMBLE(ts, INTERVAL '1' DAY)", "TUMBLE(rowtime, INTERVAL 1 WEEK, TIMESTAMP '2026-01-01T05:00:00Z')"
@@ -295,6 +302,18 @@ WRONG = [
     ("TUMBLE(ts, INTERVAL '1' DAY)", "HOP(ts)", "HOP(ts)", "windows do not overlap"),
     (", TUMBLE(ts, INTERVAL '1' DAY)", "", "url", "the window is missing"),
     ("INTERVAL '1' DAY", "INTERVAL '1' MONTH", "MONTH", "months and years differ in length"),
+    (
+        "INTERVAL '1' DAY",
+        "INTERVAL '2' DAY, 'UTC'",
+        "INTERVAL '2' DAY",
+        "with a time zone, a window is INTERVAL '1' DAY",
+    ),
+    (
+        "INTERVAL '1' DAY",
+        "INTERVAL '24' HOUR, 'UTC'",
+        "INTERVAL '24' HOUR",
+        "with a time zone, a window is INTERVAL '1' DAY",
+    ),
     ("INTERVAL '1' DAY", "INTERVAL '1.5' DAY", "'1.5'", "a whole number of units"),
     ("INTERVAL '1' DAY", "'1d'", "'1d'", "write it as INTERVAL '15' MINUTE"),
     ("'1' DAY", "'1' DAY, TIMESTAMP '2026-01-01'", "'2026-01-01'", 'append "Z" for UTC'),
