@@ -7,10 +7,10 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from fractions import Fraction
 from dataclasses import replace
 from datetime import date as date_type
 from datetime import datetime, time, timedelta
+from fractions import Fraction
 from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
