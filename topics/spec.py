@@ -53,6 +53,12 @@ HISTOGRAM_TOPICS = (
 )
 PUBLISHED_KEYS = TopicSpec("published-keys", "one", "delete", "forever", "internal")
 """One more topic of a histogram, for strategies that need the published keys."""
+TOP_TOPICS = (
+    CANDIDATES := TopicSpec("candidates", "one", "delete", "forever", "internal"),
+    RANK_CHANGELOG := TopicSpec("rank-changelog", "one", "delete", "forever", "internal"),
+    TOP := TopicSpec("top", "one", "delete", "default", "public"),
+)
+"""More topics of a histogram with a ranking."""
 STREAM_TOPICS = (
     PRIVATE_STREAM := TopicSpec("private-stream", "raw", "delete", "forever", "public"),
     STREAM_CHANGELOG := TopicSpec("stream-changelog", "raw", "delete", "forever", "raw"),

@@ -161,5 +161,8 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     keys = "only the declared keys" if not settings.discover else "keys that enough users share"
     declared = " and the declared keys" if settings.discover and settings.declared_keys else ""
     yield "which keys", "one, from the first trigger on" if settings.total else f"{keys}{declared}"
+    if settings.top is not None:
+        ranking = f"{settings.top.ranking}, in the topic top; made of published rows, so it costs nothing"
+        yield "ranking", f"{ranking}; a key that is missing from it may still be large"
     if settings.discover and settings.keys.minimum_users:
         yield "never", f"other keys with {settings.keys.minimum_users} users or fewer"

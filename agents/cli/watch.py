@@ -41,6 +41,7 @@ def watch(
         str | None, typer.Option(help="Column to order by, or to draw; an unknown one names those that there are.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Histograms: rows to show; by default what fits.")] = None,
+    top: Annotated[bool, typer.Option("--top", help="Histograms: only the ranking, as [top] says.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Show what is newest and complete, and leave.")] = False,
     export: Annotated[
         Literal["parquet", "csv", "jsonl"] | None,
@@ -53,7 +54,7 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-    wanted = Wanted(window=start, stream=stream, column=column, all_rows=export is not None)
+    wanted = Wanted(window=start, stream=stream, column=column, all_rows=export is not None, top=top)
     opened = pipeline_of(settings).view(wanted)
     with err().status("asking Kafka"):  # shows in a terminal only
         reach(settings)

@@ -17,7 +17,7 @@ class OutputSettings(Section):
 
     format: Annotated[str, OneOf(OUTPUT_FORMATS)] = Field(
         default=JsonRows.name,
-        description=f"How the values of `histogram`, `latest`, `private-stream` and `estimate` are written. "
+        description=f"How the values of `histogram`, `latest`, `top`, `private-stream` and `estimate` are written. "
         f"{meanings(OUTPUT_FORMATS)} Other topics stay as they are. `susurrus topics schema` prints the schema.",
     )
     registry: Registry | None = None

@@ -28,18 +28,24 @@ _CHART: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be shown, as the options of `susurrus watch` say. window: its start in ms. all_rows: for an export."""
+    """What is to be shown, as the options of `susurrus watch` say. window: its start in ms. all_rows: for an export. top: only the
+    ranking."""
 
     window: WindowStart | None = None
     stream: str | None = None
     column: str | None = None
     all_rows: bool = False
+    top: bool = False
 
     def check(self, kind: str, columns: Iterable[str], *has: str) -> None:
         """Raises ConfigurationError for an option that the kind does not have, and for a column that there is not."""
         for option in ("window", "stream"):
             if getattr(self, option) is not None and option not in has:
                 raise ConfigurationError(f'--{option}: pipeline.kind="{kind}" has no {option}s; leave it out')
+        if self.top and "top" not in has:
+            raise ConfigurationError(
+                f'--top: pipeline.kind="{kind}" has no ranking here; leave it out, or give a histogram a section [top]'
+            )
         known = dict.fromkeys(columns)
         if self.column is not None and self.column not in known:
             raise ConfigurationError(f'--column="{self.column}": there is no such column; {use_one_of(known)}')

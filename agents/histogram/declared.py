@@ -16,8 +16,8 @@ import msgspec
 
 from susurrus.mechanisms.errors import ConfigurationError
 
-MOST_COMBINATIONS: Final = 100_000
-"""Keys of a product: each of them is a row at every trigger."""
+MOST_COMBINATIONS: Final = 20_000
+"""Keys of a product: each of them is a row at every trigger, and all of them are in one record of the ledger."""
 _ENCODER = msgspec.json.Encoder()
 
 

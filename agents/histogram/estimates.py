@@ -5,7 +5,7 @@ docs/sums.md says which noises are independent, what a sum contains, and where t
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from susurrus.mechanisms import propagation
 from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
+from susurrus.mechanisms.ranking import RowRanking
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.json_rows import Numbers
 from susurrus.topics.wire.timestamps import format_time
@@ -59,6 +60,11 @@ class Estimates:
         """Estimates and standard errors whose noise is independent from row to row."""
         return self.direct or (self.estimate, self.std_error)
 
+    def take(self, rows: Rows) -> "Estimates":
+        """Some rows, in this order."""
+        direct = None if self.direct is None else (self.direct[0][rows], self.direct[1][rows])
+        return replace(self, estimate=self.estimate[rows], std_error=self.std_error[rows], direct=direct)
+
     def at(self, row: int) -> Measured:
         """The estimate of one row and its standard error, as Python's own numbers."""
         return Measured(self.estimate[row].item(), self.std_error[row].item())
@@ -87,7 +93,7 @@ class Release(Tabular):
     """One release of a window: what had come until its trigger, by key. Times in ms since the Unix epoch.
 
     fields: names of the key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON.
-    columns: by name, n estimates each.
+    columns: by name, n estimates each. ranking: of the configuration, for `top`; None where it has none.
     """
 
     window_start: int
@@ -101,6 +107,7 @@ class Release(Tabular):
     fields: tuple[str, ...]
     keys: list[Any]
     columns: Mapping[str, Estimates]
+    ranking: RowRanking | None = None
 
     @property
     def final(self) -> bool:
@@ -143,7 +150,7 @@ class Release(Tabular):
         """What `susurrus watch --export` writes: a row per key, with the whole key as JSON in ``key``, and without intervals."""
         return self._frame({"key": [json_of(key) for key in self.keys]}, None)
 
-    def _frame(self, key: Mapping[str, list[str]], confidence: float | None) -> Frame:
+    def _frame(self, key: Mapping[str, list[Any]], confidence: float | None) -> Frame:
         """A row per key. key: columns beside its parts. confidence: of the intervals; None for no intervals.
 
         A part of the key that is called like another column gets the name ``key_<name>``.
@@ -206,6 +213,28 @@ class Release(Tabular):
         if len(self.fields) == 1:
             return {self.fields[0]: self.keys}
         return {name: [key[at] for key in self.keys] for at, name in enumerate(self.fields)}
+
+    def top(self, ranking: RowRanking | None = None) -> "TopRelease":
+        """The first rows, as the topic `top` has them. ranking: another one than the configuration's.
+
+        Post-processing: it costs no privacy. A key that is not in it may still be large. Raises ConfigurationError where there is
+        no ranking, or no such column.
+        """
+        chosen = self.ranking if ranking is None else ranking
+        if chosen is None:
+            raise ConfigurationError(
+                "top: the pipeline has no ranking", "add a section [top] to its file, or use largest(limit, column)"
+            )
+        for name in chosen.columns:
+            self._column(name)
+        rows = chosen.first({name: self.columns[name].estimate for name in chosen.columns})
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        columns = {name: of.take(rows) for name, of in self.columns.items()}
+        keys = [self.keys[row] for row in rows.tolist()]
+        return TopRelease(
+            **own
+            | {"keys": keys, "columns": columns, "ranking": chosen, "of_keys": getattr(self, "of_keys", len(self))}
+        )
 
     # ---- computed from several rows ----------------------------------------------------------------------------------
 
@@ -301,6 +330,35 @@ class Release(Tabular):
                 "leave out what is not in the release (`key in release`), and say so"
             )
         return np.array(sorted(self._places[name] for name in wanted), np.intp)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TopRelease(Release):
+    """The first rows of a release, in the order of its ranking. of_keys: how many keys the release has."""
+
+    ranking: RowRanking
+    of_keys: int
+
+    def largest(self, limit: int | None = None, column: str | None = None) -> list[int]:
+        """The numbers of the first rows: they are in the order of the ranking."""
+        return list(range(len(self)))[: None if limit is None else max(0, limit)]
+
+    def names(self, first: str | None = None) -> list[str]:
+        """The names of the columns, that of the ranking in front by default."""
+        return super().names(self._column(first))
+
+    def caption(self, shown: int) -> str:
+        """Which window, how far, what is first, and of how many keys."""
+        state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
+        rows = f"{len(self):,} of {self.of_keys:,} published keys"
+        cut = f", {shown:,} shown" if shown < len(self) else ""
+        return f"window {format_time(self.window_start)} · {state} · {self.ranking} · {rows}{cut}"
+
+    def _column(self, column: str | None) -> str:
+        return super()._column(self.ranking.order_by if column is None else column)
+
+    def _frame(self, key: Mapping[str, list[Any]], confidence: float | None) -> Frame:
+        return super()._frame({"rank": list(range(1, len(self) + 1)), **key}, confidence)
 
 
 def add_windows(releases: Iterable[Release], column: str | None = None, keys: Keys = None) -> Combined:

@@ -1,6 +1,7 @@
 """The kind `histogram`: private counts, sums and means per key.
 
 raw ──route──▶ by-user ──bound──▶ bounded ──release──▶ histogram, latest, progress
+                                             └──▶ candidates ──rank──▶ top, with a section [top]
 """
 
 import hashlib
@@ -66,17 +67,20 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        """route on every raw partition, bound by user, release by key."""
+        """route on every raw partition, bound by user, release by key; rank of all keys, where there is a ranking."""
         # Who reads results, or asks what a pipeline promises, loads no stage.
         from susurrus.agents.histogram.bound import BoundStage
+        from susurrus.agents.histogram.rank import RankStage
         from susurrus.agents.histogram.release import ReleaseStage
         from susurrus.agents.histogram.route import RouteStage
 
         topic = self.settings.topic
+        ranking = (StageSpec("rank", topic("candidates"), "rank-changelog", RankStage, purge=True),)
         return (
             StageSpec("route", None, "route-changelog", RouteStage, purge=False),
             StageSpec("bound", topic("by-user"), "bound-changelog", BoundStage, purge=True),
             StageSpec("release", topic("bounded"), "release-changelog", ReleaseStage, purge=True),
+            *(() if self.settings.top is None else ranking),
         )
 
     @cached_property
@@ -212,6 +216,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         yield "strategy", f"{choice.name}, {why}"
         if choice.reason is not None:
             yield from (("consider", sentence) for sentence in better_for(settings.plan()))
+        if settings.top is not None:
+            yield "ranking", f"{settings.top.ranking}: a key that is missing from it may still be large"
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
         yield from about_columns(settings.layout, self.strategy)
@@ -261,8 +267,9 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""
-        wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], "window")
-        return partial(HistogramView, self.settings, window=wanted.window, column=wanted.column)
+        has = ("window",) if self.settings.top is None else ("window", "top")
+        wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], *has)
+        return partial(HistogramView, self.settings, window=wanted.window, column=wanted.column, top=wanted.top)
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
         """See board.py."""

@@ -1,6 +1,7 @@
 """What one release partition writes to public topics at a trigger, and the chain of digests over the exact input.
 
     histogram, latest   the rows, in key order
+    candidates          those that may be first in a ranking (candidates.py), where there is one
     progress            that the trigger is complete; also when it is empty
     ledger              the digest of the trigger
 
@@ -14,6 +15,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from susurrus.agents.histogram.candidates import Candidates
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows
@@ -35,8 +37,12 @@ _DIGESTS_KEPT_WINDOWS = 32
 class Publication:
     """What one bounded partition has published in one epoch."""
 
-    def __init__(self, services: HistogramServices, partition: int, store: Store) -> None:
+    def __init__(
+        self, services: HistogramServices, partition: int, store: Store, candidates: Candidates | None = None
+    ) -> None:
+        """candidates: what takes the rows of a ranking; None without one."""
         self._services = services
+        self._candidates = candidates
         self._ledger = services.ledger
         self._calendar = services.calendar
         self._partition = partition
@@ -106,6 +112,8 @@ class Publication:
             for column in self._columns
         ]
         encoded_keys, values = histogram_codec.encode_rows(release, table.keys, columns)
+        if self._candidates is not None:
+            self._candidates.add(start, columns, values)
         topics = [services.topic(name) for name in ("histogram", "latest")]
         stamps = [self._stamp(window, trigger)] * len(values)
         messages = services.publisher.messages(topics, encoded_keys, values, stamps)

@@ -1,4 +1,5 @@
-"""release: bounded -> histogram, latest, progress, published-keys.  Key: the GROUP BY key.  State: per (window, key) exact totals.
+"""release: bounded -> histogram, latest, progress, published-keys, candidates.  Key: the GROUP BY key.
+State: per (window, key) exact totals.
 
 When every by-user partition has closed an interval, each open window has a trigger. A window is charged before its first trigger.
 Then the strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last
@@ -13,6 +14,7 @@ from typing import Any
 
 from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.barrier import Barrier, Held
+from susurrus.agents.histogram.candidates import Candidates
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.publication import Publication
 from susurrus.agents.histogram.services import HistogramServices
@@ -54,7 +56,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         targets = partition_of(declared, settings.topics.bounded_partitions).tolist()
         self._declared = frozenset(key for key, target in zip(declared, targets, strict=True) if target == partition)
         self._noise = services.noise_source()
-        self._publication = Publication(services, partition, store)
+        self._candidates = None if settings.top is None else Candidates(services, partition, settings.top.ranking, meta)
+        self._publication = Publication(services, partition, store, self._candidates)
         self._windows: dict[WindowIndex, WindowKeys[Any]] = {}
         """The open windows that have had a trigger."""
         refines = bool(self._strategy.refined)
@@ -183,7 +186,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
 
     def _meta(self, position: Offset) -> dict[str, Any]:
         told = {} if self._barrier is None else self._barrier.to_meta()
-        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told}
+        ranked = {} if self._candidates is None else self._candidates.to_meta()
+        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told, **ranked}
 
     def _last_trigger(self, window: WindowIndex, interval: Interval) -> Held:
         """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes.
@@ -218,6 +222,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         if self._strategy.feedback:
             units = self._new_units(interval, published, commit)
             commit.outputs.append(self._published_keys(interval, published, units))
+        if self._candidates is not None:
+            commit.outputs += self._candidates.outputs(interval)
         commit.drops += self._intervals.close(interval)
         commit.position, commit.meta = self._claim()
         return commit

@@ -260,6 +260,7 @@ class ReleaseReader:
             columns={
                 name: self._column(name, [of[name] for of in by_name], np.array(order, np.intp)) for name in names
             },
+            ranking=None if settings.top is None else settings.top.ranking,
         )
 
     def _column(self, name: str, parts: list[ColumnRows], order: npt.NDArray[np.intp]) -> Estimates:

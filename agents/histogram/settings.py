@@ -14,22 +14,32 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import lookups_of
 from susurrus.agents.expressions.lookup import LookupTables, read_tables
 from susurrus.agents.finding import Finding
-from susurrus.agents.histogram import checks, declared
+from susurrus.agents.histogram import checks, declared, top_settings
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import ColumnSettings, problems
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Layout, fields_of, layout_of
 from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.agents.histogram.top_settings import TopSettings
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
-from susurrus.topics import histogram, progress
+from susurrus.topics import histogram, progress, top
 from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema
-from susurrus.topics.spec import HISTOGRAM, HISTOGRAM_TOPICS, LATEST, PROGRESS, PUBLISHED_KEYS, TopicSpec
+from susurrus.topics.spec import (
+    HISTOGRAM,
+    HISTOGRAM_TOPICS,
+    LATEST,
+    PROGRESS,
+    PUBLISHED_KEYS,
+    TOP,
+    TOP_TOPICS,
+    TopicSpec,
+)
 from susurrus.topics.wire.row_schema import RowSchema
 from susurrus.topics.wire.timestamps import format_time
 
@@ -47,6 +57,7 @@ class HistogramSettings(Settings):
         "bounds",
         "columns",
         "keys",
+        "top",
         "privacy.epsilon",
         "privacy.delta",
         "privacy.strategy",
@@ -65,6 +76,8 @@ class HistogramSettings(Settings):
     """The published columns; one COUNT by default."""
     keys: KeySettings = KeySettings()
     """Keys that are public knowledge, and whether others may be discovered."""
+    top: TopSettings | None = None
+    """Optional ranking of the published rows."""
     privacy: PrivacySettings = Field(examples=[{"epsilon": 6.0, "delta": 1e-9}])
     """The promise per user and window."""
 
@@ -201,15 +214,19 @@ class HistogramSettings(Settings):
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """The topics of a histogram; one more where the strategy takes feedback on published keys."""
+        """The topics of a histogram; one more where the strategy takes feedback on published keys, and those of a ranking."""
         feedback = (PUBLISHED_KEYS,) if self.strategy.feedback else ()
-        return *HISTOGRAM_TOPICS, *feedback, *self.standing_topics
+        ranking = () if self.top is None else TOP_TOPICS
+        return *HISTOGRAM_TOPICS, *feedback, *ranking, *self.standing_topics
 
     @property
     def schemas(self) -> dict[str, RowSchema]:
         """The schemas of the output. Rows have the same schema in both of their topics."""
-        rows = histogram.schema(self.input.key_names, [column.name for column in self.columns])
+        names = [column.name for column in self.columns]
+        rows = histogram.schema(self.input.key_names, names)
         of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
+        if self.top is not None:
+            of[TOP] = top.schema(self.input.key_names, names)
         return {self.topic(spec.name): schema for spec, schema in of.items()}
 
     def plan(self) -> Plan:
@@ -270,6 +287,8 @@ class HistogramSettings(Settings):
             column.published() | ({} if (centre := of.column.centre) is None else {"centre": centre})
             for column, of in zip(self.columns, self.layout.published, strict=True)
         ]
+        if self.top is None:
+            del fields["top"]  # as before there were rankings
         fields |= {f"lookup('{file}')": table.sha256 for file, table in self.lookup_tables.items()}
         strategy = self.strategy
         # The default enters by its name: who writes it down changes nothing.
@@ -344,7 +363,16 @@ class HistogramSettings(Settings):
             *checks.keys(self.keys, self.input),
             *(() if self._default_unknown else checks.strategy(self.strategy, self.bounds, self.privacy)),
             *checks.budget(self.budget, self.privacy),
+            *self._of_top(),
         ]
+
+    def _of_top(self) -> Iterator[str]:
+        if self.top is not None:
+            columns = [column.name for column in self.columns]
+            repeats = self._default_unknown or self.strategy.repeats
+            yield from top_settings.problems(
+                self.top, columns, key_bytes=self.input.max_key_bytes, grouped=not self.total, repeats=repeats
+            )
 
     @property
     def _default_unknown(self) -> bool:

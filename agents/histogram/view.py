@@ -23,16 +23,18 @@ _PATIENCE = 10_000
 
 
 class HistogramView(View):
-    """Shows one window, or the newest that has results. window: its start in ms.
+    """Shows one window, or the newest that has results. window: its start in ms. top: the ranking only.
 
     It begins with the two newest releases: the newest one may still lack rows.
     """
 
     instants: ClassVar[tuple[str, ...]] = ("window_start", "window_end", "trigger_time")
 
-    def __init__(self, settings: HistogramSettings, *, window: WindowStart | None, column: str | None) -> None:
+    def __init__(
+        self, settings: HistogramSettings, *, window: WindowStart | None, column: str | None, top: bool = False
+    ) -> None:
         self._settings, self._calendar, self._window = settings, settings.calendar, window
-        self._column = column
+        self._column, self._top = column, top
         self._repeats = STRATEGIES[settings.choice.name].repeats
         self._reader = ReleaseReader(
             settings, wanted=lambda start, trigger, of_triggers: window in (None, start), since=self._begin
@@ -79,16 +81,21 @@ class HistogramView(View):
         return self._releases[0] if self._releases else None
 
     @property
+    def _shown(self) -> Release:
+        release = self.newest
+        assert release is not None
+        return release.top() if self._top else release
+
+    @property
     def over(self) -> bool:
         """See `View.over`."""
         return self._window is not None and self.caught_up and bool(self._releases) and self._releases[-1].final
 
     def picture(self, width: int, height: int | None) -> RenderableType:
         """Title, as many rows as fit, and what they are."""
-        release = self.newest
-        assert release is not None
+        release = self._shown
         rows = len(release) if height is None else min(max(3, height - 3), len(release))
-        title = headed(self._settings.pipeline.name, self._settings.topic("histogram"), width)
+        title = headed(self._settings.pipeline.name, self._settings.topic("top" if self._top else "histogram"), width)
         table = histogram_table(release, width=width, limit=rows, column=self._column)
         return Group(title, table, Text(release.caption(rows), style=GREY))
 
@@ -146,9 +153,7 @@ class HistogramView(View):
 
     def records(self) -> list[Record]:
         """A record per key."""
-        release = self.newest
-        assert release is not None
-        return release.exported().rows()
+        return self._shown.exported().rows()
 
     def close(self) -> None:
         """See `View.close`."""

@@ -201,6 +201,14 @@ def volumes_of(
         "latest": float(sum(done.rows)) * row_bytes,
         "progress": float(sum(map(len, said)) * partitions * T),
     }
+    if settings.top is not None:
+        limit = settings.top.limit
+        handed_on = sum(min(rows, limit * partitions) for rows in done.rows)
+        topics |= {
+            "candidates": handed_on * row_bytes + len(beat) * partitions * T,
+            "rank-changelog": float(record * T),
+            "top": sum(min(rows, limit) for rows in done.rows) * row_bytes,
+        }
     stored = np.count_nonzero(np.bincount(cells & 0xFFFFFFFF)) if len(cells) else 0
     busiest = int(filed.records.max())
     slowest = max(done.trigger_seconds, default=0.0)

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from susurrus.agents.config.settings import Settings
-from susurrus.agents.histogram.estimates import Combined, Estimates, Release, add_windows
+from susurrus.agents.histogram.estimates import Combined, Estimates, Release, TopRelease, add_windows
 from susurrus.agents.local.releases import LocalRelease
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.pipelines import load_settings, pipeline_of
@@ -34,6 +34,7 @@ __all__ = [
     "LocalRelease",
     "Release",
     "StreamRelease",
+    "TopRelease",
     "add_windows",
     "load_settings",
     "releases",

@@ -1,7 +1,7 @@
 """A statement taken apart into its clauses. What a clause holds is read in statement.py.
 
 SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(options) items FROM topics [CROSS JOIN UNNEST(list) AS item] [WHERE condition]
-GROUP BY groups EMIT EVERY interval [;]
+GROUP BY groups [[HAVING condition] ORDER BY column [DESC] LIMIT number] EMIT EVERY interval [;]
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,8 @@ from sqlglot import TokenType
 from susurrus.agents.sql.inputs import is_unnest
 from susurrus.agents.sql.source import Span, StatementText
 
-_ORDER: Final = ("FROM", "WHERE", "GROUP BY", "EMIT")
+_ORDER: Final = ("FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "EMIT")
 _REFUSED: Final = {
-    "HAVING": "a private result cannot be filtered before its noise; filter the published rows where you read them",
-    "ORDER BY": "rows are published as they are released, in no order; sort them where you read them",
-    "LIMIT": "every key that may be published is published; take the rows that you want where you read them",
     "QUALIFY": "there are no window functions; filter the published rows where you read them",
     "UNION": "a pipeline is one SELECT; name several topics of one kind as FROM a, b",
     "EXCEPT": "a pipeline is one SELECT over one topic; use WHERE",
@@ -37,6 +34,9 @@ class Clauses:
     topic: Span
     where: Span | None
     group_by: Span
+    having: Span | None
+    order_by: Span | None
+    limit: Span | None
     emit: Span
 
 
@@ -79,7 +79,15 @@ def clauses(source: StatementText) -> Clauses:
     ends = dict(zip(at, [*list(at.values())[1:], len(rest)], strict=True))
     parts = {word: rest.part(index + 1, ends[word]) for word, index in at.items()}
     return Clauses(
-        options, rest.part(0, at["FROM"]), parts["FROM"], parts.get("WHERE"), parts["GROUP BY"], parts["EMIT"]
+        options,
+        rest.part(0, at["FROM"]),
+        parts["FROM"],
+        parts.get("WHERE"),
+        parts["GROUP BY"],
+        parts.get("HAVING"),
+        parts.get("ORDER BY"),
+        parts.get("LIMIT"),
+        parts["EMIT"],
     )
 
 

@@ -12,6 +12,7 @@ from sqlglot import TokenType
 from susurrus.agents.sql.clauses import clauses
 from susurrus.agents.sql.columns import Key, SelectedColumn, selected
 from susurrus.agents.sql.inputs import inputs
+from susurrus.agents.sql.ranking import ranking
 from susurrus.agents.sql.source import Span, StatementText, same
 from susurrus.agents.sql.values import (
     Reader,
@@ -83,6 +84,9 @@ def statement(source: StatementText) -> Statement:
     found.give("columns", [column.table for column in columns], parts.select)
     for index, column in enumerate(columns):
         found.places |= {f"columns.{index}": column.place, f"columns.{index}.expression": column.value}
+    ranked, places = ranking(parts, [column.table["name"] for column in columns])
+    found.settings |= ranked
+    found.places |= places
     if parts.emit.word(0) != "EVERY":
         raise parts.emit.error("write EMIT EVERY INTERVAL '15' MINUTE")
     found.give("window.trigger_every", duration(parts.emit.part(1)), parts.emit)

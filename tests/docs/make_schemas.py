@@ -12,6 +12,13 @@ SCHEMAS = ROOT / "docs" / "schemas"
 PAGE_VIEWS = ROOT / "deploy" / "compose" / "pipeline.toml"
 OTHERS: tuple[dict[str, Any], ...] = (
     {
+        "pipeline": {"name": "page-views"},
+        "input": {"topic": "web-requests", "user": "host", "key": ["url"]},
+        "columns": [{"name": "visitors", "kind": "users"}],
+        "top": {"order_by": "visitors"},
+        "privacy": {"epsilon": 6.0, "delta": 1e-6},
+    },
+    {
         "pipeline": {"name": "meters", "kind": "stream"},
         "input": {"topic": "meter-readings"},
         "stream": {"value": "watts", "bound": 100.0, "epsilon": 1.0},

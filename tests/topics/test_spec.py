@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from susurrus.topics.spec import HISTOGRAM_TOPICS, LOCAL_TOPICS, PUBLISHED_KEYS, SOURCES, STREAM_TOPICS, topic_name
+from susurrus.topics.spec import (
+    HISTOGRAM_TOPICS,
+    LOCAL_TOPICS,
+    PUBLISHED_KEYS,
+    SOURCES,
+    STREAM_TOPICS,
+    TOP_TOPICS,
+    topic_name,
+)
 
-PUBLIC = {"histogram", "latest", "progress", "private-stream", "threshold", "estimate"}
+PUBLIC = {"histogram", "latest", "progress", "top", "private-stream", "threshold", "estimate"}
 PIPELINES = {
-    "histogram": (*HISTOGRAM_TOPICS, PUBLISHED_KEYS, SOURCES),
+    "histogram": (*HISTOGRAM_TOPICS, PUBLISHED_KEYS, *TOP_TOPICS, SOURCES),
     "stream": (*STREAM_TOPICS, SOURCES),
     "local": LOCAL_TOPICS,
 }

@@ -59,7 +59,14 @@ class Parts:
     name: str = "Key"
 
 
-Type: TypeAlias = "Leaf | Members | Parts"
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A list of objects."""
+
+    member: Members
+
+
+Type: TypeAlias = "Leaf | Members | Parts | Several"
 Leaves = Mapping[Leaf, Convert]
 """How a format's own values are made, or unmade; what it does not name stays as it is."""
 
@@ -91,6 +98,9 @@ class RowSchema:
             found = pending.pop()
             if isinstance(found, Leaf):
                 continue
+            if isinstance(found, Several):
+                pending.append(found.member)
+                continue
             labels: dict[str, str] = {}
             for field in found.fields:
                 other = labels.setdefault(field.label, field.name)
@@ -109,6 +119,9 @@ def converted(kind: Type, leaves: Leaves) -> Convert:
     """A function from a decoded JSON value to a format's objects. Members that are null or left out are left out."""
     if isinstance(kind, Leaf):
         return leaves.get(kind, _as_it_is)
+    if isinstance(kind, Several):
+        convert_one = converted(kind.member, leaves)
+        return lambda several: list(map(convert_one, several))
     if isinstance(kind, Parts):
         parts = [(field.label, converted(field.type, leaves)) for field in kind.fields]
         if len(parts) == 1:
@@ -133,6 +146,9 @@ def restored(kind: Type, leaves: Leaves) -> Convert:
     """The inverse of ``converted``: from a format's objects to a JSON value, with its members in their order."""
     if isinstance(kind, Leaf):
         return leaves.get(kind, _as_it_is)
+    if isinstance(kind, Several):
+        restore_one = restored(kind.member, leaves)
+        return lambda several: list(map(restore_one, several or ()))  # Protobuf knows no empty list
     if isinstance(kind, Parts):
         parts = [(field.label, restored(field.type, leaves)) for field in kind.fields]
         if len(parts) == 1:

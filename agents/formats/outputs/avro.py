@@ -10,7 +10,7 @@ from typing import Any
 
 from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.wire.row_schema import Leaf, RowSchema, Type
+from susurrus.topics.wire.row_schema import Leaf, RowSchema, Several, Type
 from susurrus.topics.wire.timestamps import parse_time
 
 _UNSIGNED = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 0}
@@ -87,6 +87,8 @@ def _schema(kind: Type, named: set[str]) -> Any:
     """named: the types that have been written before; Avro names them from then on."""
     if isinstance(kind, Leaf):
         return _LEAVES[kind]
+    if isinstance(kind, Several):
+        return {"type": "array", "items": _schema(kind.member, named)}
     if kind.name in named:
         return kind.name
     named.add(kind.name)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
-from susurrus.topics.wire.row_schema import Leaf, Parts, RowSchema, Type
+from susurrus.topics.wire.row_schema import Leaf, Parts, RowSchema, Several, Type
 
 _LEAVES: dict[Leaf, dict[str, Any]] = {
     Leaf.TEXT: {"type": "string"},
@@ -47,6 +47,8 @@ def _schema(kind: Type) -> dict[str, Any]:
         if len(parts) == 1:
             return parts[0]
         return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+    if isinstance(kind, Several):
+        return {"type": "array", "items": _schema(kind.member)}
     properties = {}
     for field in kind.fields:
         member = _schema(field.type)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
-from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, Type
+from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, Several, Type
 from susurrus.topics.wire.timestamps import parse_time
 
 _TIMESTAMP, _TIMESTAMP_FILE = "google.protobuf.Timestamp", "google/protobuf/timestamp.proto"
@@ -23,8 +23,9 @@ _LEAVES = {
 }
 
 
-_Field = tuple[str, str, bool]
-"""Name, type, and whether presence is marked: a number or text that may lack, which Protobuf would read as 0 or empty."""
+_Field = tuple[str, str, str]
+"""Name, type, and the word before it: "optional" where presence is marked, of a number or text that may lack, which Protobuf
+would read as 0 or empty; "repeated" of a list; or nothing."""
 
 
 def _scalar(part: Any) -> dict[str, Any]:
@@ -61,8 +62,8 @@ class ProtobufRows(RegisteredRows):
                 members = [f"    {kind} {label} = {at};" for at, (label, kind, _) in enumerate(fields, start=1)]
                 lines += ["  // None of them is set for null.", "  oneof kind {", *members, "  }"]
             else:
-                for at, (label, kind, marked) in enumerate(fields, start=1):
-                    lines.append(f"  {'optional ' if marked else ''}{kind} {label} = {at};")
+                for at, (label, kind, word) in enumerate(fields, start=1):
+                    lines.append(f"  {word and f'{word} '}{kind} {label} = {at};")
             lines.append("}")
         return "\n".join(lines)
 
@@ -105,18 +106,24 @@ def _messages(schema: RowSchema) -> Iterator[tuple[str, list[_Field]]]:
         seen[kind.name] = fields = []
         for field in kind.fields:
             kind_name = _type(field.type)
-            fields.append((field.label, kind_name, kind_name in _MEMBERS.values() and field.presence != "always"))
+            marked = kind_name in _MEMBERS.values() and field.presence != "always"
+            word = "repeated" if isinstance(field.type, Several) else "optional" if marked else ""
+            fields.append((field.label, kind_name, word))
         for field in kind.fields:
-            if not isinstance(field.type, Leaf):
+            if isinstance(field.type, Several):
+                add(field.type.member)
+            elif not isinstance(field.type, Leaf):
                 add(field.type)
 
     add(schema.members)
     if any(kind == _SCALAR for fields in seen.values() for _, kind, _ in fields):
-        seen[_SCALAR] = [(label, kind, False) for label, kind in _MEMBERS.items()]
+        seen[_SCALAR] = [(label, kind, "") for label, kind in _MEMBERS.items()]
     yield from seen.items()
 
 
 def _type(kind: Type) -> str:
+    if isinstance(kind, Several):
+        return kind.member.name
     return _LEAVES[kind] if isinstance(kind, Leaf) else kind.name
 
 
@@ -135,8 +142,10 @@ def _file(schema: RowSchema, namespace: str) -> Any:
         message = file.message_type.add(name=name)
         if name == _SCALAR:
             message.oneof_decl.add(name="kind")
-        for at, (label, kind, marked) in enumerate(fields, start=1):
-            field = message.field.add(name=label, number=at, label=FieldDescriptorProto.LABEL_OPTIONAL)
+        for at, (label, kind, word) in enumerate(fields, start=1):
+            several = word == "repeated"
+            count = FieldDescriptorProto.LABEL_REPEATED if several else FieldDescriptorProto.LABEL_OPTIONAL
+            field = message.field.add(name=label, number=at, label=count)
             if kind in numbers:
                 field.type = numbers[kind]
             else:
@@ -144,7 +153,7 @@ def _file(schema: RowSchema, namespace: str) -> Any:
                 field.type_name = f".{kind if kind == _TIMESTAMP else f'{namespace}.{kind}'}"
             if name == _SCALAR:
                 field.oneof_index = 0
-            elif marked:
+            elif word == "optional":
                 field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{label}")
     return file

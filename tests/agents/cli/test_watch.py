@@ -23,6 +23,7 @@ from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics import estimate, private_stream, threshold
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.timestamps import format_time, parse_time
@@ -326,6 +327,24 @@ class TestHistogram:
                 assert shown(view) == (old, 4, {"/a": 5})
                 assert view.over
                 assert view.due(0) == "this was the window's last trigger; nothing more comes"
+
+    def test_the_ranking_alone(self) -> None:
+        own = {"columns": [{"name": "visits", "kind": "count"}], "top": {"order_by": "visits", "limit": 2}}
+        with EmbeddedBroker() as broker:
+            made = settings(broker.bootstrap_servers, **own)
+            publish(made, {0: rows(2, {b'"/a"': 5, b'"/b"': 30, b'"/c"': 9})}, [said(2, 3)])
+            with read(view_of(made, top=True)) as view:
+                assert shown(view) == (WINDOW, 2, {"/a": 5, "/b": 30, "/c": 9})
+                text = drawn(view.picture(100, None))
+                assert "t.page-views.top" in text
+                assert "ORDER BY visits DESC LIMIT 2 · 2 of 3 published keys" in " ".join(text.split())
+                assert text.index("/b") < text.index("/c")
+                assert "/a" not in text
+                assert [(row["rank"], row["key"]) for row in view.records()] == [(1, '"/b"'), (2, '"/c"')]
+            with read(view_of(made)) as view:
+                assert "rank" not in view.records()[0]
+            with pytest.raises(ConfigurationError, match=r"--top: .* give a histogram a section \[top\]"):
+                view_of(settings(broker.bootstrap_servers), top=True)
 
     def test_a_release_whose_rows_are_missing_leaves_the_one_before_it(self) -> None:
         """A later window's first release is announced, and one of its rows cannot be read."""

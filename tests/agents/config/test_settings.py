@@ -208,8 +208,8 @@ class TestErrorsNameTheFieldAndTheFix:
             ("[keys]\nproduct = {url = [['a']]}", "keys.product.url, number 1: write each value as a JSON scalar"),
             ("[keys]\nproduct = {url = 'a'}", "keys.product.url: write a list in brackets"),
             (
-                f"[keys]\nproduct = {{url = {list(range(100_001))}}}",
-                "keys.product: makes 100,001 keys, and at most 100,000 are possible; list those that can occur",
+                f"[keys]\nproduct = {{url = {list(range(20_001))}}}",
+                "keys.product: makes 20,001 keys, and at most 20,000 are possible; list those that can occur",
             ),
             (
                 "[budget]\nepsilon = 1\ndelta = 1e-9",
@@ -604,6 +604,61 @@ class TestOneKeyForAllRecords:
         [line] = problems(tmp_path, MINIMAL.replace('key = ["url"]', ""))
         assert line.startswith("input.key: is missing")
         assert "key = [] for one total" in line
+
+
+class TestRanking:
+    def test_it_is_in_the_digest_of_pipelines_that_have_one(self) -> None:
+        plain, ranked = changed(), changed(top={"order_by": "count"})
+        assert "top" not in plain.published_fields()
+        assert ranked.config_digest() != plain.config_digest()
+        assert ranked.config_digest() == changed(top={"order_by": "count", "limit": 10}).config_digest()
+        assert changed(top={"order_by": "count", "limit": 9}).config_digest() != ranked.config_digest()
+        assert str(ranked.top.ranking) == "ORDER BY count DESC LIMIT 10"
+
+    def test_its_topics_are_there_with_it_only(self) -> None:
+        names = [{spec.name for spec in changed(**more).topic_specs} for more in ({}, {"top": {"order_by": "count"}})]
+        assert names[1] - names[0] == {"candidates", "rank-changelog", "top"}
+
+    def test_shorter_keys_leave_room_for_more_rows(self) -> None:
+        assert changed(top={"order_by": "count", "limit": 200}).top.limit == 200
+        assert changed(top={"order_by": "count", "limit": 1000}, input={"max_key_bytes": 400}).top.limit == 1000
+
+    def test_conditions_have_one_spelling(self) -> None:
+        top = changed(top={"order_by": "count", "having": ["count>=100", " count  <  2.50 "], "order": "ascending"}).top
+        assert top.having == ("count >= 100", "count < 2.5")
+        assert str(top.ranking) == "HAVING count >= 100 AND count < 2.5 ORDER BY count LIMIT 10"
+
+    @pytest.mark.parametrize(
+        ("top", "more", "problem"),
+        [
+            ({}, {}, "top.order_by: is missing"),
+            ({"order_by": "visits"}, {}, 'top.order_by = "visits": there is no such column; use'),
+            (
+                {"order_by": "count", "having": ["count >= 1", "x > 1"]},
+                {},
+                'top.having, number 2 = "x > 1": there is no such column',
+            ),
+            (
+                {"order_by": "count", "having": ["count = 1"]},
+                {},
+                "write a published column, one of >=, >, <=, <, and a number",
+            ),
+            ({"order_by": "count", "having": ["count > 1e999"]}, {}, "write a published column"),
+            ({"order_by": "count", "having": ["count > 1e"]}, {}, "write a published column"),
+            ({"order_by": "count", "limit": 0}, {}, "top.limit = 0: must be greater than or equal to 1"),
+            ({"order_by": "count", "limit": 1001}, {}, "top.limit = 1001: must be less than or equal to 1000"),
+            (
+                {"order_by": "count", "limit": 201},
+                {},
+                "top.limit = 201: one record has the whole ranking, and keys may have",
+            ),
+            ({"order_by": "count"}, {"input": {"key": []}}, "top: with input.key = [] there is one row"),
+            ({"order_by": "count"}, {"privacy": {"strategy": "dp-sqlp"}}, "publishes the keys that are new"),
+        ],
+    )
+    def test_what_cannot_be_ranked_is_refused(self, top: dict[str, Any], more: dict[str, Any], problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=re.escape(problem)):
+            changed(top=top, **more)
 
 
 class TestPlan:

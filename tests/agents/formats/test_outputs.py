@@ -14,7 +14,7 @@ from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats.outputs import OUTPUT_FORMATS, reader_of, writers_of
 from susurrus.agents.formats.registry import Registry
 from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
-from susurrus.topics import estimate, histogram, private_stream
+from susurrus.topics import estimate, histogram, private_stream, top
 from susurrus.topics.wire.json_rows import decoder
 from susurrus.topics.wire.packing import MalformedRecord
 from susurrus.topics.wire.row_schema import RowSchema
@@ -37,6 +37,39 @@ ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
             "of_triggers": 96,
             "key": KEY,
             "values": {"visits": MEASURED | {"direct": {"estimate": 131, "std_error": 21.5}}, "b-y": MEASURED},
+            "strategy": "toeplitz",
+            "epoch": "6f0c",
+            "schema": 1,
+        },
+    ),
+    "top": (
+        top.schema(["url", "n"], ["visits"]),
+        top.RankedRelease,
+        {
+            "window_start": "2026-01-01T00:00:00Z",
+            "window_end": "2026-01-02T00:00:00Z",
+            "trigger": 3,
+            "of_triggers": 96,
+            "ranking": "ORDER BY visits DESC LIMIT 2",
+            "rows": [
+                {"rank": 1, "key": ["/a", 2**63 + 1], "values": {"visits": MEASURED}},
+                {"rank": 2, "key": [None, 1.5], "values": {"visits": MEASURED | {"direct": MEASURED}}},
+            ],
+            "strategy": "closing",
+            "epoch": "6f0c",
+            "schema": 1,
+        },
+    ),
+    "nothing ranked": (
+        top.schema(["url"], ["visits"]),
+        top.RankedRelease,
+        {
+            "window_start": "2026-01-01T00:00:00Z",
+            "window_end": "2026-01-02T00:00:00Z",
+            "trigger": 1,
+            "of_triggers": 1,
+            "ranking": "ORDER BY visits DESC LIMIT 2",
+            "rows": [],
             "strategy": "toeplitz",
             "epoch": "6f0c",
             "schema": 1,

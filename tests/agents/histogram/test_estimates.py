@@ -13,6 +13,7 @@ from susurrus.agents.histogram.columns import layout_of
 from susurrus.agents.histogram.estimates import Estimates, Release, add_windows
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
+from susurrus.mechanisms.ranking import Condition, RowRanking
 from tests.agents.released import DAY, EPOCHS, WINDOW
 from tests.mechanisms.test_propagation import check, scores
 from tests.samples import samples
@@ -231,3 +232,39 @@ class TestTable:
         assert all(len(line) <= 60 for line in lines)
         assert "…" in lines[3]
         assert "\x1b" not in "".join(lines)
+
+
+class TestRankings:
+    RANKING = RowRanking(order_by="visits", descending=True, limit=2, having=(Condition("kb", "<", 9),))
+
+    def test_the_first_rows_are_a_release_of_their_own(self) -> None:
+        found = release(ranking=self.RANKING).top()
+        assert found.keys == ["d", "c"]
+        assert (found.of_keys, len(found), found.final, found.epoch) == (4, 2, True, EPOCHS[1])
+        assert found.columns["visits"].estimate.tolist() == [400, 300]
+        direct = found.columns["visits"].direct
+        assert direct is not None
+        assert direct[0].tolist() == [410, 310]
+        assert (found.columns["kb"].divisor, found.columns["kb"].additive) == ("visits", False)
+        frame = found.exported()
+        assert list(frame.columns["rank"]) == [1, 2]
+        assert frame.columns["key"] == ['"d"', '"c"']
+        assert "rank" not in release().exported().columns
+
+    def test_its_tables_are_in_the_order_of_the_ranking(self) -> None:
+        upwards = RowRanking(order_by="visits", descending=False, limit=3)
+        found = release().top(upwards)
+        lines = found.table(width=120).splitlines()
+        assert "ORDER BY visits LIMIT 3 · 3 of 4 published keys" in lines[0]
+        assert [line.split()[0] for line in lines[2:]] == ["a", "b", "c"]
+        assert found.largest(2, "kb") == [0, 1]
+        assert found.names() == ["visits", "kb"]
+        assert found.top().keys == found.keys
+
+    def test_where_there_is_none_it_says_so(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"the pipeline has no ranking; add a section \[top\]"):
+            release().top()
+        with pytest.raises(ConfigurationError, match='column="x": there is none'):
+            release().top(RowRanking(order_by="x", descending=True, limit=1))
+        with pytest.raises(ConfigurationError, match='column="x": there is none'):
+            release().top(RowRanking(order_by="kb", descending=True, limit=1, having=(Condition("x", ">", 1),)))

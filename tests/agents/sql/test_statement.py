@@ -248,6 +248,26 @@ def test_several_topics() -> None:
     assert "input.topic" not in found
 
 
+@pytest.mark.parametrize(
+    ("clauses", "settings"),
+    [
+        ("ORDER BY views LIMIT 3", {"order_by": "views", "order": "ascending", "limit": 3}),
+        ("order by views asc limit 3", {"order_by": "views", "order": "ascending", "limit": 3}),
+        (
+            'HAVING views >= 100 AND "views" < -1.5 -- not 7\nORDER BY views DESC LIMIT 10',
+            {"order_by": "views", "order": "descending", "limit": 10, "having": ["views >= 100", "views < -1.5"]},
+        ),
+    ],
+)
+def test_a_ranking(clauses: str, settings: dict[str, Any]) -> None:
+    found = read(GOOD.replace(" EMIT", f" {clauses} EMIT"))
+    assert {name: of for name, of in found.settings.items() if name.startswith("top.")} == {
+        f"top.{name}": of for name, of in settings.items()
+    }
+    assert {f"top.{name}" for name in settings} <= found.places.keys()
+    assert not any(name.startswith("top") for name in read(GOOD).settings)
+
+
 WRONG = [
     # what to replace, by what, where the carets are, what the message says
     (GOOD, "", "", "there is no statement"),
@@ -279,9 +299,27 @@ WRONG = [
     ("web_logs", "web_logs w", "web_logs w", "one topic without an alias"),
     ("web_logs", "(SELECT 1)", "SELECT", "a query inside a query"),
     ("status = 200", "url IN (SELECT url FROM b)", "SELECT", "a query inside a query"),
-    (" EMIT", " HAVING COUNT(*) > 3 EMIT", "HAVING", "filter the published rows"),
-    (" EMIT", " ORDER BY views EMIT", "ORDER BY", "sort them where you read them"),
-    (" EMIT", " LIMIT 10 EMIT", "LIMIT", "take the rows that you want"),
+    (" EMIT", " HAVING views > 3 EMIT", "views > 3", "write HAVING n >= 100 ORDER BY n DESC LIMIT 10"),
+    (" EMIT", " ORDER BY views EMIT", "views", "a ranking has a length; write HAVING"),
+    (" EMIT", " LIMIT 10 EMIT", "10", "by which column is a row the first?"),
+    (
+        " EMIT",
+        " HAVING COUNT(*) > 3 ORDER BY views LIMIT 1 EMIT",
+        "COUNT(*)",
+        "by its name behind AS: views; keys and records",
+    ),
+    (" EMIT", " HAVING url > 3 ORDER BY views LIMIT 1 EMIT", "url", "only a published column can be named here"),
+    (" EMIT", " HAVING views > 3 OR views < 1 ORDER BY views LIMIT 1 EMIT", "OR", "join comparisons by AND"),
+    (" EMIT", " HAVING views BETWEEN 1 AND 2 ORDER BY views LIMIT 1 EMIT", "BETWEEN", "join comparisons by AND"),
+    (" EMIT", " HAVING views = 3 ORDER BY views LIMIT 1 EMIT", "views = 3", "one of >=, >, <=, <"),
+    (" EMIT", " HAVING views > url ORDER BY views LIMIT 1 EMIT", "url", "write a number here"),
+    (" EMIT", " HAVING views > 3 AND ORDER BY views LIMIT 1 EMIT", "", "write a published column"),
+    (" EMIT", " ORDER BY 2 LIMIT 1 EMIT", "2", "only a published column can be named here"),
+    (" EMIT", " ORDER BY views, url LIMIT 1 EMIT", "url", "one column decides"),
+    (" EMIT", " ORDER BY views DESC NULLS LAST LIMIT 1 EMIT", "DESC NULLS LAST", "write ORDER BY column"),
+    (" EMIT", " ORDER BY views LIMIT 1 OFFSET 3 EMIT", "1 OFFSET 3", "write a number here"),
+    (" EMIT", " ORDER BY views LIMIT 1.5 EMIT", "1.5", "write a whole number here"),
+    (" EMIT", " LIMIT 1 ORDER BY views EMIT", "ORDER BY", "ORDER BY comes too late"),
     ("MINUTE", "MINUTE; SELECT 1", "SELECT", "a second statement begins here"),
     ("MINUTE", "MINUTE UNION SELECT 1", "SELECT", "a query inside a query"),
     ("COUNT(*)", "COUNT(*) OVER (PARTITION BY url)", "OVER", "a window function sees other records"),

@@ -4,15 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from susurrus.topics import histogram
-from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, converted, identifier, restored
+from susurrus.topics import histogram, top
+from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, Several, converted, identifier, restored
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
 MEASURED = st.fixed_dictionaries({"estimate": NUMBERS, "std_error": NUMBERS})
 
 
-def values_of(kind: Leaf | Members | Parts) -> st.SearchStrategy:
+def values_of(kind: Leaf | Members | Parts | Several) -> st.SearchStrategy:
+    if isinstance(kind, Several):
+        return st.lists(values_of(kind.member), max_size=3)
     if isinstance(kind, Leaf):
         return {Leaf.TEXT: st.text(), Leaf.SCALAR: SCALARS, Leaf.NUMBER: NUMBERS}.get(kind, st.integers())
     if isinstance(kind, Parts):
@@ -36,6 +38,19 @@ def test_a_row_comes_back_as_it_was(key: list[str], data: st.DataObject) -> None
     assert set(there["values"]) == {"visits", "b_y"}
     back = restored(members, {Leaf.SCALAR: lambda part: part[0], Leaf.INSTANT: lambda instant: -instant})(there)
     assert back == row
+
+
+@given(data=st.data())
+def test_so_does_a_list_of_objects(data: st.DataObject) -> None:
+    members = top.schema(["url", "user.country"], ["visits"]).members
+    row = data.draw(values_of(members))
+    there = converted(members, {Leaf.SCALAR: lambda part: (part,), Leaf.INSTANT: lambda instant: -instant})(row)
+    assert [set(one["key"]) for one in there["rows"]] == [{"url", "user_country"}] * len(row["rows"])
+    back = restored(members, {Leaf.SCALAR: lambda part: part[0], Leaf.INSTANT: lambda instant: -instant})
+    assert back(there) == row
+    del there["rows"]  # as Protobuf has an empty list
+    assert back(there) == row | {"rows": []}
+    assert list(top.schema(["a.b", "a_b"], ["n"]).clashes()) == ['"a.b" and "a_b" are both "a_b"']
 
 
 def test_what_nullable_and_optional_members_become() -> None:

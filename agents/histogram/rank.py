@@ -1,0 +1,126 @@
+"""rank: candidates -> top.  One partition.  State: none but what every stage of intervals has.
+
+When every release partition has closed an interval, each window with a trigger then has a ranking: the first rows of what the
+partitions have handed on. It is written once, also where there are no rows. What is ranked is released already, so this is
+post-processing (docs/guarantees/post-processing.md).
+
+State keys: those of intervals.py.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from susurrus.agents.histogram.interval_stage import IntervalStage
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
+from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
+from susurrus.mechanisms.ranking import RowRanking
+from susurrus.topics import candidates as candidates_codec
+from susurrus.topics import top as top_codec
+from susurrus.topics.candidates import CandidatesBlock
+from susurrus.topics.histogram import RowColumns, TriggerHeader, decode_rows
+from susurrus.topics.wire.timestamps import format_time
+
+
+class RankStage(IntervalStage[CandidatesBlock]):
+    """The one partition of candidates."""
+
+    name, input, source = "rank", "candidates", "release"
+    counted = ("triggers", "rows")
+    encode, decode = staticmethod(candidates_codec.encode), staticmethod(candidates_codec.decode)
+
+    services: HistogramServices
+
+    def __init__(
+        self, services: HistogramServices, partition: int, store: Store, meta: dict[str, Any], position: Offset
+    ) -> None:
+        super().__init__(services, partition, store, meta, position)
+        top = services.settings.top
+        if top is None:
+            raise RuntimeError("there is nothing to rank without the section [top]")
+        self._ranking = top.ranking
+
+    @staticmethod
+    def first_sources(services: HistogramServices) -> int:
+        """Return the number of bounded partitions, which never changes."""
+        return services.settings.topics.bounded_partitions
+
+    def take_block(self, block: CandidatesBlock, offset: Offset, size: int) -> None:
+        """Rows of one interval."""
+        self._incoming.record(block.partition, offset)
+        self._intervals.add(Interval(block.interval), block, len(block), offset, size)
+
+    def commits(self, now: int) -> Iterator[Commit]:
+        """One commit per closed interval that has a trigger."""
+        while (ready := self._ready) > self._intervals.closed:
+            yield self._close(ready)
+        if self._intervals.outgrows(self._max_rows):
+            yield self._spill()
+
+    def _close(self, ready: Interval) -> Commit:
+        """Close the next interval; several at once that have neither windows nor rows. ready: the last that may be closed."""
+        interval = Interval(self._intervals.closed + 1)
+        windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
+        if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
+            interval = min(ready, max(interval, Interval(self._first_interval - 1)))
+        commit = Commit(position=self._taken, meta={}, publishes=bool(windows))
+        blocks = self._intervals.blocks(interval) if windows else []
+        for window in windows:
+            self._rank(window, self._calendar.trigger(window, interval), blocks, commit)
+        commit.drops += self._intervals.close(interval)
+        commit.position, commit.meta = self._claim()
+        return commit
+
+    def _rank(self, window: WindowIndex, trigger: Trigger, blocks: Sequence[CandidatesBlock], commit: Commit) -> None:
+        """Add the ranking of one trigger to the commit."""
+        services, start = self.services, self._calendar.window_start(window)
+        triggers = self._calendar.triggers_of(window)
+        release = TriggerHeader(
+            window_start=start,
+            window_end=self._calendar.window_end(window),
+            trigger=trigger,
+            of_triggers=triggers,
+            strategy=services.strategy.plan.strategy,
+            epoch=services.ledger.epoch,
+        )
+        rows = first_rows(
+            self._ranking,
+            [block.rows[row] for block in blocks for row in np.flatnonzero(block.window == start).tolist()],
+        )
+        key, value = top_codec.encode(release, str(self._ranking), rows)
+        topic = services.topic("top")
+        # The trigger's time, as in the rows: the producer's own would show how long the exact input took to handle.
+        stamp = self._calendar.boundary(self._calendar.interval_of(window, trigger))
+        [messages] = services.publisher.messages([topic], [key], [value], [stamp])
+        commit.outputs.append(Output(topic, 0, messages))
+        self.counters["triggers"] += 1
+        self.counters["rows"] += len(rows)
+        commit.released.append(
+            ReleasedRows(
+                what=f"the ranking of window {services.settings.window.instant_text(start)}, trigger {trigger} of {triggers}",
+                rows=len(rows),
+                facts={"window": format_time(start), "trigger": int(trigger), "of_triggers": triggers},
+            )
+        )
+
+
+def first_rows(ranking: RowRanking, rows: Sequence[bytes]) -> list[bytes]:
+    """The first of some rows of one release, which are JSON, in the order of the ranking. They may be given in any order.
+
+    Raises MalformedRecord where a row is none.
+    """
+    decoded: list[RowColumns] = list(decode_rows(rows))
+    keys = [key for part in decoded for key in part.keys]
+    by_key = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+    if not len(by_key):
+        return []
+    columns = {
+        name: np.concatenate([column.estimate for part in decoded for column in part.columns if column.name == name])
+        for name in ranking.columns
+    }
+    first = ranking.first({name: column[by_key] for name, column in columns.items()})
+    return [rows[row] for row in by_key[first].tolist()]
