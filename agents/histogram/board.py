@@ -6,10 +6,10 @@ from typing import Any, Final
 import numpy as np
 
 from susurrus.agents.display.board import BadQuestion, Board, Query, exact, whole
-from susurrus.agents.display.keys import parts_of
+from susurrus.agents.display.keys import name_of, parts_of
 from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.due import Announced, next_due
-from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.estimates import Release, TopRelease
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.windows import Window, Windows
@@ -46,7 +46,10 @@ class HistogramBoard(Board):
             "length_text": settings.window.length_text,
             "every_text": format_duration(settings.window.trigger_every),
             "of_triggers": settings.triggers,
+            "ranking": None if settings.top is None else str(settings.top.ranking),
         }
+        self._tops: dict[int, TopRelease] = {}
+        """The ranking of the newest trigger of each window, where there are rankings."""
 
     def open(self, clients: Clients) -> None:
         """See `Board.open`. What is announced says which windows are the newest."""
@@ -80,9 +83,17 @@ class HistogramBoard(Board):
     def take(self, news: Any) -> bool:
         """See `Board.take`."""
         releases, said = news
-        changed = [self.windows.add(release) for release in releases]
+        changed = [self._add(release) for release in releases]
         changed += [self.announced.add(each) for each in said]
         return any(changed)
+
+    def _add(self, release: Release) -> bool:
+        if not self.windows.add(release):
+            return False
+        if self.settings.top is not None:
+            self._tops[release.window_start] = release.top(self.settings.top.ranking)
+            self._tops = {start: top for start, top in self._tops.items() if self.windows.get(start) is not None}
+        return True
 
     # ---- what the page asks ------------------------------------------------------------------------------------------
 
@@ -121,12 +132,14 @@ class HistogramBoard(Board):
         }
 
     def answer(self, question: str, query: Query) -> dict[str, Any]:
-        """`table` or `curves`."""
+        """`table`, `curves` or `ranking`."""
         if question == "table":
             return self._table(query)
         if question == "curves":
             return self._curves(query)
-        raise BadQuestion("here are table and curves")
+        if question == "ranking":
+            return self._ranking(query)
+        raise BadQuestion("here are table, curves and ranking")
 
     def _window(self, query: Query) -> Window | None:
         start = whole(query, "window", None, low=-(1 << 62))
@@ -189,6 +202,24 @@ class HistogramBoard(Board):
             "offset": offset,
             "largest": top,
             "rows": shown,
+        }
+
+    def _ranking(self, query: Query) -> dict[str, Any]:
+        """The first rows of a window's newest trigger, as the topic `top` has them."""
+        window = self._window(query)
+        top = None if window is None else self._tops.get(window.start)
+        if top is None:
+            return {"ranking": self._about["ranking"], "rows": [], "window": None}
+        column = top.columns[top.ranking.order_by]
+        measured = [column.at(row) for row in range(len(top))]
+        return {
+            "ranking": str(top.ranking),
+            "window": top.window_start,
+            "trigger": top.trigger,
+            "rows": [
+                {"key": parts_of(key), "name": f"{name_of(key):016x}", "values": [exact(of.estimate), of.std_error]}
+                for key, of in zip(top.keys, measured, strict=True)
+            ],
         }
 
     def _curves(self, query: Query) -> dict[str, Any]:

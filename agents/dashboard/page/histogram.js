@@ -6,7 +6,7 @@ import { CurveCard } from "./curves.js";
 import { el, fill, say } from "./dom.js";
 import { Facts } from "./facts.js";
 import { TableCard } from "./table.js";
-import { clock, countdown, day, keyText, minute, moment, number, plural, windowName } from "./text.js";
+import { clock, countdown, day, keyText, margin, minute, moment, number, plural, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
 const NEW_SHOWN = 12;
@@ -21,9 +21,12 @@ export class Board {
     this.fresh = el("ul", { class: "keys" });
     this.freshNote = el("p", { class: "note" });
     this.news = el("section", { class: "card", "aria-labelledby": "new-title", hidden: true }, el("header", {}, el("h2", { id: "new-title" }, "New at this release"), this.freshNote), this.fresh);
+    this.first = el("ol", { class: "ranking" });
+    this.firstNote = el("p", { class: "note" });
+    this.ranked = el("section", { class: "card", "aria-labelledby": "ranking-title", hidden: true }, el("header", {}, el("h2", { id: "ranking-title" }, "Ranking"), this.firstNote), this.first, el("p", { class: "note" }, "A key that is missing here may still be large, and the first are too high on average."));
     this.epoch = el("p", { class: "note card", id: "epoch", hidden: true });
     this.waiting = el("section", { class: "card empty", hidden: true });
-    this.grid = el("div", { class: "grid", hidden: true }, this.table.card, el("div", { class: "side" }, this.curves.card, this.news, this.budget.card));
+    this.grid = el("div", { class: "grid", hidden: true }, this.table.card, el("div", { class: "side" }, this.curves.card, this.ranked, this.news, this.budget.card));
     fill(place, this.epoch, this.waiting, this.grid);
   }
 
@@ -101,9 +104,10 @@ export class Board {
     const column = this.state.columns.find(({ name }) => name === view.column)?.name ?? this.state.columns[0].name;
     const asked = (this.asking = {});
     try {
-      const [table, fresh] = await Promise.all([
+      const [table, fresh, ranked] = await Promise.all([
         ask("table", { window: main.start, column, search: view.search, sort: view.sort, order: view.order, offset: view.offset, limit: view.limit, new: view.new, beside: beside.map(({ start }) => start).join(",") }),
         main.new ? ask("table", { window: main.start, column, new: "1", limit: NEW_SHOWN }) : null,
+        this.state.ranking ? ask("ranking", { window: main.start }) : null,
       ]);
       if (this.asking !== asked) return; // a later question is under way
       choose({ offset: String(table.offset) });
@@ -113,6 +117,7 @@ export class Board {
       this.table.show(this.state, windows, table, column, key);
       this.curves.show(this.state, windows, curves, column);
       this.showNew(main, fresh);
+      this.showRanking(main, ranked);
     } catch (error) {
       this.table.problem(error.message);
     }
@@ -127,6 +132,16 @@ export class Board {
       this.fresh,
       fresh.rows.map(({ key, name }) => el("li", {}, el("button", { type: "button", "data-focus": `new-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))))),
       more ? el("li", {}, el("button", { type: "button", "data-focus": "new-more", onclick: () => this.only() }, `and ${number(fresh.found - fresh.rows.length)} more`)) : null,
+    );
+  }
+
+  showRanking(window, ranked) {
+    this.ranked.hidden = !ranked;
+    if (!ranked) return;
+    say(this.firstNote, `${ranked.ranking} · release ${window.trigger} of ${window.of_triggers}${ranked.rows.length ? "" : " · no row"}`);
+    fill(
+      this.first,
+      ranked.rows.map(({ key, name, values: [estimate, error] }) => el("li", {}, el("button", { type: "button", "data-focus": `ranking-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(estimate)} ± ${margin(estimate, error)}`)),
     );
   }
 

@@ -226,6 +226,29 @@ def test_before_anything_is_released_a_table_is_empty() -> None:
     assert said["due"]["at"] > WINDOW
 
 
+def test_the_ranking_is_that_of_the_newest_release_of_a_window() -> None:
+    top = {"order_by": "visits", "limit": 2, "having": ["visits > 4"]}
+    ours = HistogramSettings.of(settings(columns=[{"name": "visits"}], top=top))
+    found = HistogramBoard(ours, "per user", keep=1, curve_bytes=1 << 20)
+    assert found.answer("ranking", {}) == {"ranking": str(ours.top.ranking), "rows": [], "window": None}  # type: ignore[union-attr]
+    assert found.take(([ONE, TWO], []))
+    said = found.answer("ranking", {})
+    assert (said["window"], said["trigger"]) == (WINDOW, 2)
+    assert said["ranking"] == found.state(WINDOW)["ranking"] == "HAVING visits > 4 ORDER BY visits DESC LIMIT 2"
+    assert [(row["key"], row["values"]) for row in said["rows"]] == [
+        ([("/b", True)], [21, 2.5]),
+        ([("/c", True)], [16, 2.5]),
+    ]
+    # The names lead to the curves of the same keys.
+    curves = found.answer("curves", {"key": said["rows"][0]["name"], "windows": str(WINDOW)})
+    assert [point[2] for point in curves["curves"][0]["points"]] == [20, 21]
+    later = released({"/z": 7}, window_start=WINDOW + 86_400_000, trigger=1)
+    assert found.take(([later], []))
+    assert [row["key"][0][0] for row in found.answer("ranking", {})["rows"]] == ["/z"]
+    assert not found.take(([TWO], []))
+    assert board([ONE]).state(WINDOW)["ranking"] is None
+
+
 def test_a_path_leads_to_no_other_file() -> None:
     for path in ("/assets/..%2Fserver.py", "/assets/%2e%2e/server.py", "/assets/index.html/", "/assets/none.js"):
         assert get(path)[0].status == 404
