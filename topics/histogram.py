@@ -142,16 +142,19 @@ def decode_rows(values: Sequence[bytes]) -> Iterator[RowColumns]:
             )
         except ValueError as error:
             raise MalformedRecord(f"histogram row: {error}") from None
-        names = together[0].values.keys()
-        if any(row.values.keys() != names for row in together):
-            raise MalformedRecord(
-                f"histogram row: the rows of trigger={trigger} window_start={start} differ in their columns"
-            )
-        yield RowColumns(
-            release,
-            [bytes(row.key) for row in together],
-            [_column(name, [row.values[name] for row in together]) for name in names],
-        )
+        columns = columns_of([row.values for row in together], f"trigger={trigger} window_start={start}")
+        yield RowColumns(release, [bytes(row.key) for row in together], columns)
+
+
+def columns_of(values: Sequence[dict[str, MeasuredColumn]], release: str) -> list[ColumnRows]:
+    """The columns of rows that stand together, at least one. release: which one it is, for the message.
+
+    Raises MalformedRecord where rows differ in their columns, or a number does not fit.
+    """
+    names = values[0].keys()
+    if any(row.keys() != names for row in values):
+        raise MalformedRecord(f"histogram row: the rows of {release} differ in their columns")
+    return [_column(name, [row[name] for row in values]) for name in names]
 
 
 def _column(name: str, measured: list[MeasuredColumn]) -> ColumnRows:
@@ -186,12 +189,17 @@ def encode_rows(
         "trigger": release.trigger,
         "of_triggers": release.of_triggers,
         "key": keys,
-        "values": {column.name: _members(column) for column in columns},
+        "values": members_of(columns),
         "strategy": release.strategy,
         "epoch": release.epoch,
         "schema": VERSION,
     }
     return rows(len(keys), {"window": start, "key": keys}), rows(len(keys), members)
+
+
+def members_of(columns: Sequence[ColumnRows]) -> json_rows.Members:
+    """What rows have as ``values``, for `json_rows.rows`."""
+    return {column.name: _members(column) for column in columns}
 
 
 def _members(column: ColumnRows) -> json_rows.Members:
@@ -206,20 +214,24 @@ def _members(column: ColumnRows) -> json_rows.Members:
 
 def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
     """The schema of the rows. key: names of the key's parts. columns: names of the published columns."""
-    parts = tuple(Field(name, Leaf.SCALAR, f"{name}, as the producers write it") for name in key)
-    values = tuple(Field(name, _COLUMN, f"column {name}") for name in columns)
     members = (
         Field("window_start", Leaf.INSTANT, "the window's first instant"),
         Field("window_end", Leaf.INSTANT, "the first instant after the window"),
         Field("trigger", Leaf.INTEGER, "number of the release in its window, from 1 on"),
         Field("of_triggers", Leaf.INTEGER, "releases of the window"),
-        Field("key", Parts(parts), "what is counted"),
-        Field("values", Members("Values", values), "by column"),
+        *key_and_values(key, columns),
         Field("strategy", Leaf.TEXT, "the mechanism that released the row"),
         Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
         Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
     )
     return RowSchema(Members("HistogramRow", members), "A released row of a private histogram.", VERSION)
+
+
+def key_and_values(key: Sequence[str], columns: Sequence[str]) -> tuple[Field, Field]:
+    """What a row is about, and what it says. key: names of the key's parts. columns: names of the published columns."""
+    parts = tuple(Field(name, Leaf.SCALAR, f"{name}, as the producers write it") for name in key)
+    values = tuple(Field(name, _COLUMN, f"column {name}") for name in columns)
+    return Field("key", Parts(parts), "what is counted"), Field("values", Members("Values", values), "by column")
 
 
 _COLUMN = Members(

@@ -26,6 +26,12 @@ SCHEMA = RowSchema(
             Field("partition", Leaf.INTEGER, "of histogram and latest"),
             Field("of_partitions", Leaf.INTEGER, "a release is complete when so many partitions have announced it"),
             Field("rows", Leaf.INTEGER, "rows of the release in this partition"),
+            Field(
+                "rolling_rows",
+                Leaf.INTEGER,
+                "rows of rolling at this trigger, where there is a rolling view",
+                "optional",
+            ),
             Field("epoch", Leaf.TEXT, "as in the rows"),
             Field("epoch_number", Leaf.INTEGER, "a newer epoch has a higher one"),
             Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
@@ -41,7 +47,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """One partition has published everything of a trigger.
 
     window: start in ms. trigger: 1..of_triggers. partition: of histogram. rows: published rows, a function of the rows. epoch: as
-    in the rows, hex. epoch_number: 1, 2, …; a newer epoch has a higher one.
+    in the rows, hex. epoch_number: 1, 2, …; a newer epoch has a higher one. rolling_rows: rows of the rolling view, None where the
+    trigger has none.
     """
 
     window: int
@@ -52,6 +59,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     epoch: str
     epoch_number: int = 1
+    rolling_rows: int | None = None
 
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,16 +68,17 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     partition: int
 
 
-class _Value(msgspec.Struct, frozen=True, kw_only=True):
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     window: str
     trigger: Annotated[int, msgspec.Meta(ge=1)]
     of_triggers: Annotated[int, msgspec.Meta(ge=1)]
     partition: Annotated[int, msgspec.Meta(ge=0)]
     of_partitions: Annotated[int, msgspec.Meta(ge=1)]
     rows: Annotated[int, msgspec.Meta(ge=0)]
+    rolling_rows: Annotated[int, msgspec.Meta(ge=0)] | None = None
     epoch: str
     epoch_number: Annotated[int, msgspec.Meta(ge=1)]
-    schema: int = VERSION
+    schema: int
 
 
 _decode = decoder(_Value, "progress record", VERSION, times=("window",))
@@ -78,7 +87,7 @@ _decode = decoder(_Value, "progress record", VERSION, times=("window",))
 def encode(progress: Progress) -> tuple[bytes, bytes]:
     """Key and value."""
     window = format_time(progress.window)
-    value = _Value(**msgspec.structs.asdict(progress) | {"window": window})
+    value = _Value(**msgspec.structs.asdict(progress) | {"window": window, "schema": VERSION})
     key = _Key(epoch=progress.epoch, window=window, partition=progress.partition)
     return msgspec.json.encode(key), msgspec.json.encode(value)
 

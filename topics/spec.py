@@ -59,6 +59,8 @@ TOP_TOPICS = (
     TOP := TopicSpec("top", "one", "delete", "default", "public"),
 )
 """More topics of a histogram with a ranking."""
+ROLLING = TopicSpec("rolling", "bounded", "delete", "default", "public")
+"""One more topic of a histogram with a rolling view."""
 STREAM_TOPICS = (
     PRIVATE_STREAM := TopicSpec("private-stream", "raw", "delete", "forever", "public"),
     STREAM_CHANGELOG := TopicSpec("stream-changelog", "raw", "delete", "forever", "raw"),

@@ -122,6 +122,8 @@ def _verdict(plan: PipelinePlan) -> Iterator[RenderableType]:
         table.add_row("consider", sentence)
     for what, text in plan.of(plan.runs).about:
         table.add_row(what, text)
+    if plan.rolling is not None:
+        table.add_row("rolling view", plan.rolling)
     for each in plan.forecasts:
         if each.refused is not None:
             table.add_row("not possible", f"{each.name}: {each.refused}")

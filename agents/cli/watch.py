@@ -33,6 +33,9 @@ def watch(
     window: Annotated[
         str | None, typer.Option(help="Histograms: start of the window to show; the newest with results by default.")
     ] = None,
+    rolling: Annotated[
+        bool, typer.Option("--rolling", help="Histograms: the rolling view, the last window's length at every trigger.")
+    ] = False,
     stream: Annotated[
         str | None,
         typer.Option(help="Streams: id of the stream to show; the first by default, or all of them in a file."),
@@ -54,7 +57,8 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(window)
-    wanted = Wanted(window=start, stream=stream, column=column, all_rows=export is not None, top=top)
+    everything = export is not None
+    wanted = Wanted(window=start, stream=stream, column=column, rolling=rolling, all_rows=everything, top=top)
     opened = pipeline_of(settings).view(wanted)
     with err().status("asking Kafka"):  # shows in a terminal only
         reach(settings)

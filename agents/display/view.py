@@ -28,12 +28,13 @@ _CHART: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is to be shown, as the options of `susurrus watch` say. window: its start in ms. all_rows: for an export. top: only the
-    ranking."""
+    """What is to be shown, as the options of `susurrus watch` say. window: its start in ms. rolling: the rolling view instead of
+    windows. all_rows: for an export. top: only the ranking."""
 
     window: WindowStart | None = None
     stream: str | None = None
     column: str | None = None
+    rolling: bool = False
     all_rows: bool = False
     top: bool = False
 
@@ -46,6 +47,8 @@ class Wanted:
             raise ConfigurationError(
                 f'--top: pipeline.kind="{kind}" has no ranking here; leave it out, or give a histogram a section [top]'
             )
+        if self.rolling and "rolling view" not in has:
+            raise ConfigurationError(f'--rolling: pipeline.kind="{kind}" has no rolling view; leave it out')
         known = dict.fromkeys(columns)
         if self.column is not None and self.column not in known:
             raise ConfigurationError(f'--column="{self.column}": there is no such column; {use_one_of(known)}')

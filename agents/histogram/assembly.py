@@ -24,13 +24,26 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from susurrus.topics.histogram import RowColumns
+from susurrus.topics.histogram import ColumnRows, TriggerHeader
 from susurrus.topics.progress import Progress
 
 Wanted = Callable[[int, int, int], bool]
 """Whether a release is wanted, by its window's start (ms), its trigger and the window's number of triggers."""
+
+
+class ReleasedPart(Protocol):
+    """Rows of one release and partition that were read together, as columns. keys: canonical JSON."""
+
+    @property
+    def release(self) -> TriggerHeader: ...
+
+    @property
+    def keys(self) -> list[bytes]: ...
+
+    @property
+    def columns(self) -> list[ColumnRows]: ...
 
 
 class Name(NamedTuple):
@@ -69,7 +82,7 @@ class OpenRelease:
     of_partitions: int = 0
     of_triggers: int = 0
     announced: dict[int, int] = field(default_factory=dict)
-    parts: dict[int, list[RowColumns]] = field(default_factory=lambda: defaultdict(list))
+    parts: dict[int, list[ReleasedPart]] = field(default_factory=lambda: defaultdict(list))
     counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     @property
@@ -125,7 +138,7 @@ class Assembly:
             heapq.heappush(self._queue, AnnouncedRelease(place.time, name.window, place.epoch_number, name))
             self._newest_epoch[name.window] = max(said.epoch_number, self._newest_epoch.get(name.window, 0))
 
-    def add(self, partition: int, rows: RowColumns) -> None:
+    def add(self, partition: int, rows: ReleasedPart) -> None:
         """Take rows of one release and partition. Those of a partition come in the order of its log."""
         head = rows.release
         name = Name(head.epoch, head.window_start, head.trigger)

@@ -17,9 +17,10 @@ from susurrus.agents.formats import reading
 from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.privacy import PrivacySettings
-from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Strategy
+from susurrus.mechanisms.windows import CalendarLength
 from susurrus.topics.records.raw import ComputedField, RawSchema
 
 
@@ -121,6 +122,27 @@ def strategy(chosen: type[Strategy[Any]], bounds: BoundSettings, privacy: Privac
         yield (
             f'privacy.selection_share = {share:g}: strategy "{chosen.name}" has shares of its own; '
             f"use {place}.{chosen.shared_by} instead{other}"
+        )
+
+
+def rolling(window: HistogramWindowSettings, chosen: type[Strategy[Any]]) -> Iterator[str]:
+    """A rolling view needs rows that follow every trigger, and a trigger between two windows. chosen: the strategy that runs."""
+    if not window.rolling or any(checks.calendar(window)):
+        return
+    if not chosen.repeats:
+        yield (
+            f'window.rolling: not with strategy "{chosen.name}", whose rows stay as they were until their key is released again; '
+            "choose another privacy.strategy, or leave it out"
+        )
+    if isinstance(window.length, CalendarLength):
+        yield (
+            f'window.rolling: not with window.length = "{window.length}", whose windows differ in length, and have no time of day '
+            'in common where clocks change; use a duration, such as "24h", or leave it out'
+        )
+    elif window.length == window.trigger_every:
+        yield (
+            "window.rolling: a window's only release is the last window.length already; leave it out, or use a shorter "
+            "window.trigger_every"
         )
 
 

@@ -4,10 +4,10 @@ docs/sums.md says which noises are independent, what a sum contains, and where t
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,9 @@ class Release(Tabular):
     columns: Mapping[str, Estimates]
     ranking: RowRanking | None = None
 
+    overlaps: ClassVar[bool] = False
+    """Whether it covers records that releases of other windows cover, too."""
+
     @property
     def final(self) -> bool:
         """Whether this is the window's last release."""
@@ -156,13 +159,13 @@ class Release(Tabular):
         A part of the key that is called like another column gets the name ``key_<name>``.
         """
         n = len(self)
-        instants = {name: np.full(n, getattr(self, name)) for name in ("window_start", "window_end", "trigger_time")}
+        instants = self._instants()
+        trigger_time = instants.pop("trigger_time")
         first: dict[str, Any] = {
-            "window_start": instants["window_start"],
-            "window_end": instants["window_end"],
+            **instants,
             "trigger": np.full(n, self.trigger),
             "of_triggers": np.full(n, self.of_triggers),
-            "trigger_time": instants["trigger_time"],
+            "trigger_time": trigger_time,
             **key,
         }
         values: dict[str, Any] = {}
@@ -177,7 +180,16 @@ class Release(Tabular):
         taken = first.keys() | values.keys() | last.keys()
         parts = {f"key_{name}" if name in taken else name: part for name, part in self._parts().items()}
         # A part whose new name is taken, too, has no column; what `exported` has in `key` holds its value.
-        return Frame({**first, **parts, **values, **last}, frozenset(instants))
+        return Frame({**first, **parts, **values, **last}, frozenset((*instants, "trigger_time")))
+
+    def _instants(self) -> dict[str, npt.NDArray[np.int64]]:
+        """The instants of each row in ms, by name; trigger_time is one of them."""
+        names = ("window_start", "window_end", "trigger_time")
+        return {name: np.full(len(self), getattr(self, name), np.int64) for name in names}
+
+    def notes(self, rows: Sequence[int]) -> list[str] | None:
+        """What a table says of each of some rows, beside their key; None where there is nothing to say of any."""
+        return None
 
     def table(
         self, limit: int = 20, *, column: str | None = None, confidence: float = 0.95, width: int | None = None
@@ -191,6 +203,8 @@ class Release(Tabular):
             cells = [measured_text(of.estimate, of.std_error, reach) for of in measured]
             numbers += [(name, [cell[0] for cell in cells]), (heading, [cell[1] for cell in cells])]
         labels = {name: [key_text(part[row]) for row in order] for name, part in self._parts().items()}
+        if (notes := self.notes(order)) is not None:
+            labels["counted"] = notes
         return text_table(self.caption(len(order)), labels, numbers, width)
 
     def largest(self, limit: int | None = None, column: str | None = None) -> list[int]:
@@ -370,6 +384,11 @@ def add_windows(releases: Iterable[Release], column: str | None = None, keys: Ke
     seen: set[int] = set()
     parts = []
     for release in releases:
+        if release.overlaps:
+            raise SusurrusError(
+                f"period ending {format_time(release.trigger_time)}: a rolling view covers records that other windows and periods "
+                "cover, too, so it cannot be added to them; add final releases of windows"
+            )
         if release.window_start in seen:
             raise SusurrusError(
                 f"window={format_time(release.window_start)}: is there twice; releases of one window cover the same records, so "

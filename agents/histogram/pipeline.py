@@ -24,8 +24,9 @@ from susurrus.agents.histogram.explanation import findings
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH, HistogramBeginning
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.rolling_releases import RollingReader
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.histogram.view import HistogramView
+from susurrus.agents.histogram.view import HistogramView, RollingHistogramView
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.raw_topics import visible
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, settings_of
@@ -38,7 +39,9 @@ from susurrus.agents.runtime.rows import ReleaseSource, Start
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram import rest
 from susurrus.mechanisms.histogram.registry import better_for, built
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import receipt
@@ -221,6 +224,9 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
         yield from about_columns(settings.layout, self.strategy)
+        if window.rolling:
+            costs = rest.costs(self.strategy, window.triggers_to_end)
+            yield "rolling view", f"the last {window.length_text} at every trigger, {costs}"
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""
@@ -267,23 +273,39 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""
-        has = ("window",) if self.settings.top is None else ("window", "top")
+        has = ("window", "rolling view") if self.settings.top is None else ("window", "rolling view", "top")
         wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], *has)
-        return partial(HistogramView, self.settings, window=wanted.window, column=wanted.column, top=wanted.top)
+        if wanted.rolling:
+            self._has_rolling("--rolling")
+            if wanted.top:
+                raise ConfigurationError("--top: the ranking is of windows, not of the rolling view; leave one of the two out")
+        view = RollingHistogramView if wanted.rolling else HistogramView
+        return partial(view, self.settings, window=wanted.window, column=wanted.column, top=wanted.top)
+
+    def _has_rolling(self, asked: str) -> None:
+        """Raises ConfigurationError where there is no rolling view. asked: how it was asked for."""
+        if not self.settings.window.rolling:
+            raise ConfigurationError(f"{asked}: the pipeline has no rolling view; set window.rolling = true, or leave it out")
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
         """See board.py."""
         return HistogramBoard(self.settings, self.guarantee(), keep=windows, curve_bytes=curve_bytes)
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
-        """Every complete release."""
+    def releases(
+        self, *, start: Start, window: WindowStart | None, final: bool, rolling: bool = False
+    ) -> ReleaseSource:
+        """Every complete release, of windows or of the rolling view."""
+        reader = RollingReader if rolling else ReleaseReader
+        if rolling:
+            self._has_rolling("rolling=True")
+        last = self.settings.window.triggers_to_end
 
         def wanted(of_window: int, trigger: int, of_triggers: int) -> bool:
-            return window in (None, of_window) and (not final or trigger == of_triggers)
+            return window in (None, of_window) and (not final or trigger == (last if rolling else of_triggers))
 
         everything = window is None and not final
         since = None if window is None else window + self.settings.window.trigger_every  # the time of its first trigger
-        return ReleaseReader(self.settings, start=start, wanted=None if everything else wanted, since=since)
+        return reader(self.settings, start=start, wanted=None if everything else wanted, since=since)
 
 
 def _range(column: ColumnSettings) -> str:

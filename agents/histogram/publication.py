@@ -2,6 +2,7 @@
 
     histogram, latest   the rows, in key order
     candidates          those that may be first in a ranking (candidates.py), where there is one
+    rolling             where there is a rolling view: its rows (rolling.py)
     progress            that the trigger is complete; also when it is empty
     ledger              the digest of the trigger
 
@@ -17,8 +18,9 @@ import numpy as np
 
 from susurrus.agents.histogram.candidates import Candidates
 from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.rolling import RollingRows, RollingView, forget
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.table import Gathered, Rows
+from susurrus.agents.histogram.table import Gathered, Rows, SortedRows
 from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
@@ -50,6 +52,9 @@ class Publication:
         self._columns = services.settings.layout.published
         self._key = chain_key(services.secret, bytes.fromhex(services.ledger.epoch))
         self._known_digests = services.ledger.digests(partition)
+        self._rolling = RollingView(services, store) if services.settings.window.rolling else None
+        self._forgets = self._rolling is None
+        """Whether rows of an earlier rolling view may still be kept."""
 
     def publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> bool:
         """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data."""
@@ -59,9 +64,12 @@ class Publication:
             commit.puts.append((place, digest))
         else:
             commit.drops.append((place, place + b"\0"))
+        table = rows.sorted()
+        view = self._view(window, trigger, table, commit)
         if known is None:
-            commit.outputs += self._rows(window, trigger, rows)
-            commit.outputs.append(self._progress(window, trigger, len(rows)))
+            commit.outputs += self._rows(window, trigger, table)
+            commit.outputs += self._view_rows(window, trigger, view)
+            commit.outputs.append(self._progress(window, trigger, len(rows), None if view is None else len(view)))
             commit.outputs += self._digests(window, trigger, len(rows), digest.hex())
         return known is None
 
@@ -91,11 +99,28 @@ class Publication:
         """The trigger's time, for public records: the producer's own would show how long the exact input took to handle."""
         return self._calendar.boundary(self._calendar.interval_of(window, trigger))
 
-    def _rows(self, window: WindowIndex, trigger: Trigger, rows: Rows) -> list[Output]:
-        services, start = self._services, self._calendar.window_start(window)
-        if not len(rows):
+    def _view(self, window: WindowIndex, trigger: Trigger, rows: SortedRows, commit: Commit) -> RollingRows | None:
+        """The rolling view's rows, where there is one. Its state follows every trigger, also one that is public already."""
+        if self._rolling is not None:
+            return self._rolling.take(window, trigger, rows, commit)
+        if self._forgets:
+            forget(self._store, commit)
+            self._forgets = False
+        return None
+
+    def _view_rows(self, window: WindowIndex, trigger: Trigger, view: RollingRows | None) -> list[Output]:
+        services = self._services
+        if view is None or not len(view):
             return []
-        table = rows.sorted()
+        keys, values = view.encoded(services.settings.layout, services.strategy.refined)
+        topic = services.topic("rolling")
+        [messages] = services.publisher.messages([topic], keys, values, [self._stamp(window, trigger)] * len(values))
+        return [Output(topic, self._partition, messages)]
+
+    def _rows(self, window: WindowIndex, trigger: Trigger, table: SortedRows) -> list[Output]:
+        services, start = self._services, self._calendar.window_start(window)
+        if not table.keys:
+            return []
         release = histogram_codec.TriggerHeader(
             window_start=start,
             window_end=self._calendar.window_end(window),
@@ -119,7 +144,7 @@ class Publication:
         messages = services.publisher.messages(topics, encoded_keys, values, stamps)
         return [Output(topic, self._partition, rows) for topic, rows in zip(topics, messages, strict=True)]
 
-    def _progress(self, window: WindowIndex, trigger: Trigger, rows: int) -> Output:
+    def _progress(self, window: WindowIndex, trigger: Trigger, rows: int, rolling_rows: int | None) -> Output:
         key, value = progress_codec.encode(
             progress_codec.Progress(
                 window=self._calendar.window_start(window),
@@ -128,6 +153,7 @@ class Publication:
                 partition=self._partition,
                 of_partitions=self._services.settings.topics.bounded_partitions,
                 rows=rows,
+                rolling_rows=rolling_rows,
                 epoch=self._ledger.epoch,
                 epoch_number=self._ledger.epoch_number,
             )

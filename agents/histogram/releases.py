@@ -10,8 +10,8 @@ reader of few releases begins at the rows of these.
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from confluent_kafka import Message, TopicPartition
 
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.frames import json_of
-from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly, OpenRelease, Wanted
+from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly, OpenRelease, ReleasedPart, Wanted
 from susurrus.agents.histogram.estimates import Estimates as Estimates
 from susurrus.agents.histogram.estimates import Release as Release
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -55,6 +55,9 @@ class ReleaseReader:
     ConfigurationError where a topic is missing.
     """
 
+    topic: ClassVar[str] = "histogram"
+    """The topic with the rows."""
+
     def __init__(
         self,
         settings: HistogramSettings,
@@ -66,7 +69,7 @@ class ReleaseReader:
     ) -> None:
         self._settings, self._start, self._wanted, self._heard = settings, start, wanted, heard
         self._since = since
-        self._rows, self._progress = settings.topic("histogram"), settings.topic("progress")
+        self._rows, self._progress = settings.topic(self.topic), settings.topic("progress")
         self._json = reader_of(settings.output, settings.schemas[self._rows], settings.namespace)
         self._assembly = Assembly(settings.window.trigger_every, self._wants)
         self._clients = clients_of(settings, quiet=True)
@@ -147,14 +150,22 @@ class ReleaseReader:
                 said = progress.decode(value)
             except MalformedRecord as error:
                 raise _foreign(place, offset - 1, error) from error
-            self._assembly.announce(said)
+            if (announced := self._announced(said)) is not None:
+                self._assembly.announce(announced)
             self._heard(said)
         for partition, found in values.items():
             try:
-                for rows in histogram.decode_rows([self._json(value) for value in found]):
+                for rows in self._decode([self._json(value) for value in found]):
                     self._assembly.add(partition, rows)
             except MalformedRecord as error:
                 raise _foreign((self._rows, partition), self._read[self._rows, partition] - 1, error) from error
+
+    def _announced(self, said: Progress) -> Progress | None:
+        """What an announcement says of the rows that are read; None where there are none."""
+        return said
+
+    def _decode(self, values: Sequence[bytes]) -> Iterator[ReleasedPart]:
+        return histogram.decode_rows(values)
 
     def _skip(self) -> None:
         """Pass over what had been announced when this reader began, once all of it has been read."""
@@ -240,10 +251,12 @@ class ReleaseReader:
         return False
 
     def _release(self, whole: OpenRelease) -> Release:
+        return self._made(whole, *parts_of(whole))
+
+    def _made(self, whole: OpenRelease, parts: Sequence[ReleasedPart], order: list[int]) -> Release:
+        """The release of all parts. order: where its rows stand in the parts one after the other."""
         settings, name = self._settings, whole.name
-        parts = [part for parts in whole.parts.values() for part in parts]
         texts = [text for part in parts for text in part.keys]
-        order = sorted(range(len(texts)), key=texts.__getitem__)
         names = [column.name for column in (parts[0].columns if parts else settings.columns)]
         by_name = [{column.name: column for column in part.columns} for part in parts]
         return Release(
@@ -284,6 +297,13 @@ class ReleaseReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def parts_of(whole: OpenRelease) -> tuple[list[ReleasedPart], list[int]]:
+    """The parts of a whole release, and where its rows stand in them, in the order of their keys."""
+    parts = [part for parts in whole.parts.values() for part in parts]
+    texts = [text for part in parts for text in part.keys]
+    return parts, sorted(range(len(texts)), key=texts.__getitem__)
 
 
 def recency(announced: AnnouncedRelease) -> tuple[int, int, int]:

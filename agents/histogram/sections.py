@@ -1,4 +1,4 @@
-"""The sections that only a histogram has: bounds and keys. columns.py and privacy.py have the others."""
+"""The sections that only a histogram has: bounds and keys, and its window. columns.py and privacy.py have the others."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,21 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from susurrus.agents.config.sections import WindowSettings
 from susurrus.agents.types.section import Positive, Section
+
+
+class HistogramWindowSettings(WindowSettings):
+    """The public calendar of windows and triggers."""
+
+    rolling: bool = False
+    """Also publish a rolling view at every trigger, in the topic `rolling`: the last `length`, from rows that are published. It
+    costs no budget, and may be switched on and off while the pipeline runs: docs/rolling.md."""
+
+    @property
+    def triggers_to_end(self) -> int:
+        """Triggers of a window of the usual length until its end, without those for late records."""
+        return self.calendar.windows.usual // self.trigger_every
 
 
 class BoundSettings(Section):

@@ -20,7 +20,7 @@ from susurrus.agents.histogram.column_settings import ColumnSettings, problems
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Layout, fields_of, layout_of
 from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.histogram.privacy import PrivacySettings
-from susurrus.agents.histogram.sections import BoundSettings, KeySettings
+from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
 from susurrus.agents.histogram.top_settings import TopSettings
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.errors import ConfigurationError
@@ -28,7 +28,7 @@ from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
-from susurrus.topics import histogram, progress, top
+from susurrus.topics import histogram, progress, rolling, top
 from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema
 from susurrus.topics.spec import (
     HISTOGRAM,
@@ -36,6 +36,7 @@ from susurrus.topics.spec import (
     LATEST,
     PROGRESS,
     PUBLISHED_KEYS,
+    ROLLING,
     TOP,
     TOP_TOPICS,
     TopicSpec,
@@ -70,6 +71,8 @@ class HistogramSettings(Settings):
 
     clock: HistogramClockSettings = HistogramClockSettings()
     """Which clock decides that a trigger interval is over."""
+    window: HistogramWindowSettings = HistogramWindowSettings()
+    """The public calendar of windows and triggers."""
     bounds: BoundSettings = BoundSettings()
     """How much one user may contribute to one window."""
     columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count"),)
@@ -214,10 +217,11 @@ class HistogramSettings(Settings):
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """The topics of a histogram; one more where the strategy takes feedback on published keys, and those of a ranking."""
+        """The topics of a histogram; more where the strategy takes feedback on published keys, with a ranking and a rolling view."""
         feedback = (PUBLISHED_KEYS,) if self.strategy.feedback else ()
         ranking = () if self.top is None else TOP_TOPICS
-        return *HISTOGRAM_TOPICS, *feedback, *ranking, *self.standing_topics
+        view = (ROLLING,) if self.window.rolling else ()
+        return *HISTOGRAM_TOPICS, *feedback, *ranking, *view, *self.standing_topics
 
     @property
     def schemas(self) -> dict[str, RowSchema]:
@@ -227,6 +231,8 @@ class HistogramSettings(Settings):
         of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
         if self.top is not None:
             of[TOP] = top.schema(self.input.key_names, names)
+        if self.window.rolling:
+            of[ROLLING] = rolling.schema(self.input.key_names, names)
         return {self.topic(spec.name): schema for spec, schema in of.items()}
 
     def plan(self) -> Plan:
@@ -361,6 +367,7 @@ class HistogramSettings(Settings):
             *checks.bounds(self.bounds, total=self.total),
             *problems(self.columns, records=self.bounds.max_records_per_key * self._longest),
             *checks.keys(self.keys, self.input),
+            *(() if self._default_unknown else checks.rolling(self.window, self.strategy)),
             *(() if self._default_unknown else checks.strategy(self.strategy, self.bounds, self.privacy)),
             *checks.budget(self.budget, self.privacy),
             *self._of_top(),

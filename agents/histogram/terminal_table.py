@@ -17,17 +17,22 @@ def histogram_table(release: Release, *, width: int, limit: int, column: str | N
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
         table.add_column("± 95 %", justify="right", no_wrap=True, style=GREY)
+    notes = release.notes(rows) if width >= NARROW else None
+    if notes is not None:
+        table.add_column("counted", no_wrap=True, style=GREY)
     bars = 0
     if width >= NARROW:
         bars = min(40, max(10, width // 4 - 8 * (len(names) - 1)))
         table.add_column("", width=bars, no_wrap=True)
     leading = [release.columns[names[0]].at(row) for row in rows]
     largest = max(map(upper, leading), default=0.0)
-    for row, leads in zip(rows, leading, strict=True):
+    for place, (row, leads) in enumerate(zip(rows, leading, strict=True)):
         cells: list[Text | str] = [Text(key_text(release.keys[row]))]
         for name in names:
             measured = release.columns[name].at(row)
             cells += [number(measured.estimate), margin(measured)]
+        if notes is not None:
+            cells.append(notes[place])
         if bars:
             cells.append(bar(leads, largest, bars))
         table.add_row(*cells)

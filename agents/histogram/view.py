@@ -12,6 +12,7 @@ from susurrus.agents.display.view import Record, View, headed
 from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.releases import ReleaseReader, newest_rows, recency
+from susurrus.agents.histogram.rolling_releases import ROLLING_INSTANTS, RollingReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.terminal_table import histogram_table
 from susurrus.mechanisms.calendar import Interval, WindowStart
@@ -29,6 +30,7 @@ class HistogramView(View):
     """
 
     instants: ClassVar[tuple[str, ...]] = ("window_start", "window_end", "trigger_time")
+    reader: ClassVar[type[ReleaseReader]] = ReleaseReader
 
     def __init__(
         self, settings: HistogramSettings, *, window: WindowStart | None, column: str | None, top: bool = False
@@ -36,7 +38,7 @@ class HistogramView(View):
         self._settings, self._calendar, self._window = settings, settings.calendar, window
         self._column, self._top = column, top
         self._repeats = STRATEGIES[settings.choice.name].repeats
-        self._reader = ReleaseReader(
+        self._reader = self.reader(
             settings, wanted=lambda start, trigger, of_triggers: window in (None, start), since=self._begin
         )
         self._releases: list[Release] = []
@@ -95,7 +97,8 @@ class HistogramView(View):
         """Title, as many rows as fit, and what they are."""
         release = self._shown
         rows = len(release) if height is None else min(max(3, height - 3), len(release))
-        title = headed(self._settings.pipeline.name, self._settings.topic("top" if self._top else "histogram"), width)
+        topic = self._settings.topic("top" if self._top else self._reader.topic)
+        title = headed(self._settings.pipeline.name, topic, width)
         table = histogram_table(release, width=width, limit=rows, column=self._column)
         return Group(title, table, Text(release.caption(rows), style=GREY))
 
@@ -158,6 +161,13 @@ class HistogramView(View):
     def close(self) -> None:
         """See `View.close`."""
         self._reader.close()
+
+
+class RollingHistogramView(HistogramView):
+    """The same of the rolling view."""
+
+    instants = (*ROLLING_INSTANTS, *HistogramView.instants)
+    reader = RollingReader
 
 
 def _place(release: Release) -> tuple[int, int, int]:

@@ -121,9 +121,11 @@ class LocalPipeline(Pipeline[LocalSettings]):
         """See board.py."""
         return EstimatesBoard(self.settings, self.guarantee())
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
+    def releases(
+        self, *, start: Start, window: WindowStart | None, final: bool, rolling: bool = False
+    ) -> ReleaseSource:
         """The estimates of all intervals."""
-        no_windows(self.settings.kind, window, final)
+        no_windows(self.settings.kind, window, final, rolling)
         return local_releases(self.settings, start)
 
     def explain(self, facts: Facts) -> Iterator[Finding]:

@@ -41,6 +41,7 @@ def as_json(plan: PipelinePlan) -> dict[str, Any]:
         "preferred": plan.preferred,
         "preferred_by": plan.by,
         "consider": plan.consider,
+        "rolling": plan.rolling,
         "strategies": [_strategy(each) for each in plan.forecasts],
         "what_if": [_variant(each) for each in plan.what_if],
     }

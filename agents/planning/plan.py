@@ -19,7 +19,8 @@ from susurrus.agents.planning.spool import Progress, silent
 from susurrus.agents.planning.variants import Changes, Configuration
 from susurrus.agents.planning.windows import thinned, windows_of
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.registry import STRATEGIES, better_for
+from susurrus.mechanisms.histogram import rest
+from susurrus.mechanisms.histogram.registry import STRATEGIES, better_for, build_strategy
 
 CLEAR: Final = 2.0
 """A strategy is preferred to the one that runs if its number is lower by so many standard deviations of the difference."""
@@ -46,7 +47,7 @@ class Extrapolation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
     """runs: the strategy of the configuration, and why (None: the file names it). preferred: the one with the lowest number,
-    `by` which: in words. consider: what the constants alone say for other strategies."""
+    `by` which: in words. consider: what the constants alone say for other strategies. rolling: what the rolling view costs."""
 
     pipeline: str
     settings: HistogramSettings
@@ -61,6 +62,7 @@ class PipelinePlan:
     preferred: str | None
     by: str
     consider: list[str] = field(default_factory=list)
+    rolling: str | None = None
     what_if: list[Variant] = field(default_factory=list)
     extrapolation: Extrapolation | None = None
     read: int = 0
@@ -108,11 +110,18 @@ def make_plan(
         preferred=preferred,
         by=by,
         consider=list(better_for(settings.plan())) if settings.choice.reason is not None else [],
+        rolling=_rolling(settings),
         what_if=[_variant(configuration, source, changes, seeds, progress) for changes in variants],
         extrapolation=_extrapolation(settings, source, progress),
         read=0 if sample is None else sample.read,
         dropped={} if sample is None else dict(sample.dropped),
     )
+
+
+def _rolling(settings: HistogramSettings) -> str | None:
+    if not settings.window.rolling:
+        return None
+    return rest.costs(build_strategy(settings.plan()), settings.window.triggers_to_end)
 
 
 def number_of(each: StrategyForecast, settings: HistogramSettings) -> tuple[str, Spread] | None:

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.histogram.estimates import Combined, Estimates, Release, TopRelease, add_windows
+from susurrus.agents.histogram.rolling_releases import RollingRelease
 from susurrus.agents.local.releases import LocalRelease
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.pipelines import load_settings, pipeline_of
@@ -33,6 +34,7 @@ __all__ = [
     "Estimates",
     "LocalRelease",
     "Release",
+    "RollingRelease",
     "StreamRelease",
     "TopRelease",
     "add_windows",
@@ -50,6 +52,7 @@ def releases(
     start: Start = "start",
     window: str | date | int | None = None,
     final: bool = False,
+    rolling: bool = False,
     follow: bool = True,
     timeout: float | None = None,
 ) -> Iterator[Any]:
@@ -58,8 +61,9 @@ def releases(
     config: a TOML file, or settings; without it, the environment has everything. sql: a statement that says what is published.
     start: "start" begins with the oldest release that the topics hold, "now" with the next one. window: the start of the one window
     to read, as a date, an instant or ms; the iteration then ends with the last release of this window. final: only the last release
-    of each window. follow: whether to wait for later releases; otherwise the iteration ends with what was released when it
-    began. timeout: so many seconds without a release end it, too.
+    of each window. rolling: the rolling view of a histogram, `RollingRelease`, instead of its windows. follow: whether to wait for
+    later releases; otherwise the iteration ends with what was released when it began. timeout: so many seconds without a release
+    end it, too.
 
     What is read begins with this call, not with the first release that is asked for. Raises ConfigurationError where the
     configuration is wrong, a topic is missing or no broker can be reached, SusurrusError where Kafka refuses to go on.
@@ -75,7 +79,7 @@ def releases(
     start_of_window = None if window is None else _window(settings, window)
     reach(settings)
     try:
-        source = pipeline_of(settings).releases(start=start, window=start_of_window, final=final)
+        source = pipeline_of(settings).releases(start=start, window=start_of_window, final=final, rolling=rolling)
     except KafkaException as error:
         raise _told(settings, error) from error
     return _read(settings, source, once=window is not None, follow=follow, timeout=timeout)

@@ -45,10 +45,10 @@ if TYPE_CHECKING:  # who reads results, or asks what a pipeline promises, loads 
     from susurrus.agents.runtime.stage import Stage
 
 
-def no_windows(kind: str, window: WindowStart | None, final: bool) -> None:
-    """Raises ConfigurationError where a window or final releases are asked of a kind that has none."""
-    if window is not None or final:
-        raise ConfigurationError(f'pipeline.kind="{kind}": has no windows', "leave out window and final")
+def no_windows(kind: str, window: WindowStart | None, final: bool, rolling: bool) -> None:
+    """Raises ConfigurationError where a window, final releases or a rolling view are asked of a kind that has none."""
+    if window is not None or final or rolling:
+        raise ConfigurationError(f'pipeline.kind="{kind}": has no windows', "leave out window, final and rolling")
 
 
 S = TypeVar("S", bound=Settings, default=Settings)
@@ -251,8 +251,10 @@ class Pipeline(ABC, Generic[S]):
             f'pipeline.kind="{self.settings.kind}": has no dashboard', "read the topics of the pipeline instead"
         )
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
-        """What is published, release by release: agents/releases/. window, final: as `releases` there.
+    def releases(
+        self, *, start: Start, window: WindowStart | None, final: bool, rolling: bool = False
+    ) -> ReleaseSource:
+        """What is published, release by release: agents/releases/. window, final, rolling: as `releases` there.
 
         Raises ConfigurationError where a topic is missing, the kind has no windows, or no reader of its own.
         """

@@ -32,6 +32,12 @@ from susurrus.agents.sql.values import (
 
 ROWTIME: Final = "ROWTIME"
 """Names the record's own timestamp in TUMBLE."""
+_WINDOWS: Final = {
+    "TUMBLE": "write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin, or 'Europe/Berlin' for "
+    "days of a time zone",
+    "HOP": "write HOP(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY), with TIMESTAMP '...' as a fourth part for the origin",
+}
+"""The functions that make windows, and how each is written."""
 _OPTIONS: Final[dict[str, tuple[str, Reader]]] = {
     "epsilon": ("privacy.epsilon", number),
     "delta": ("privacy.delta", number),
@@ -90,6 +96,8 @@ def statement(source: StatementText) -> Statement:
     if parts.emit.word(0) != "EVERY":
         raise parts.emit.error("write EMIT EVERY INTERVAL '15' MINUTE")
     found.give("window.trigger_every", duration(parts.emit.part(1)), parts.emit)
+    if (slide := found.places.get("window.rolling")) is not None:
+        _hop(slide, found)
     return found
 
 
@@ -160,25 +168,25 @@ def _bounds(
 
 
 def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
-    """Read TUMBLE, the window. Returns its part of GROUP BY."""
-    tumbles = [group for group in groups if group.word(0) == "TUMBLE" and group.kind(1) == TokenType.L_PAREN]
+    """Read TUMBLE, the window, or HOP, which adds the rolling view. Returns its part of GROUP BY."""
+    tumbles = [group for group in groups if group.word(0) in _WINDOWS and group.kind(1) == TokenType.L_PAREN]
     if not tumbles:
-        other = next((g for g in groups if g.word(0) in ("HOP", "SESSION", "CUMULATE")), None)
+        other = next((g for g in groups if g.word(0) in ("SESSION", "CUMULATE")), None)
         if other is not None:
             raise other.error("windows do not overlap, and do not depend on data; use TUMBLE")
         raise place.error("the window is missing; add TUMBLE(ROWTIME, INTERVAL '1' DAY), or a field with the time")
     if len(tumbles) > 1:
-        raise tumbles[1].error("there are two windows; leave one TUMBLE out")
+        raise tumbles[1].error(f"there are two windows; leave one {tumbles[1].word(0)} out")
     [tumble] = tumbles
+    name = tumble.word(0)
     arguments = tumble.part(2, tumble.closing(1))
     if tumble.closing(1) != len(tumble) - 1:
-        raise tumble.part(tumble.closing(1) + 1).error("nothing follows TUMBLE(...); put a comma before the next key")
+        raise tumble.part(tumble.closing(1) + 1).error(f"nothing follows {name}(...); put a comma before the next key")
     parts = arguments.items()
+    if name == "HOP" and len(parts) > 2:
+        found.give("window.rolling", True, parts.pop(1))
     if not 2 <= len(parts) <= 3:
-        raise tumble.error(
-            "write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin, or 'Europe/Berlin' for "
-            "days of a time zone"
-        )
+        raise tumble.error(_WINDOWS[name])
     if (hint := meant(parts[0])) is not None and field_or_none(parts[0]) is None:
         raise parts[0].error(f"{hint}, or ROWTIME for the record's own timestamp")
     if not len(parts[0]):
@@ -195,6 +203,15 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
         if len(parts) == 3:
             found.give("window.origin", instant(parts[2]), parts[2])
     return tumble
+
+
+def _hop(slide: Span, found: Statement) -> None:
+    """The rolling view moves with each release, so a hop is the time between releases."""
+    if duration(slide) != found.settings["window.trigger_every"]:
+        raise slide.error(
+            "HOP is a view of released rows, which moves with each release; hop by the time of EMIT EVERY. Windows of their own "
+            "of which n overlap would have sqrt(n) times the noise: 4.9 times for a day in hops of an hour"
+        )
 
 
 def _keys(keys: list[Key], groups: list[Span], place: Span, found: Statement) -> None:

@@ -136,9 +136,11 @@ class StreamPipeline(Pipeline[StreamSettings]):
         """See board.py."""
         return StreamsBoard(self.settings, self.guarantee())
 
-    def releases(self, *, start: Start, window: WindowStart | None, final: bool) -> ReleaseSource:
+    def releases(
+        self, *, start: Start, window: WindowStart | None, final: bool, rolling: bool = False
+    ) -> ReleaseSource:
         """The rows of all streams."""
-        no_windows(self.settings.kind, window, final)
+        no_windows(self.settings.kind, window, final, rolling)
         return stream_releases(self.settings, start)
 
     def explain(self, facts: Facts) -> Iterator[Finding]:

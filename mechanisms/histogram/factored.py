@@ -193,6 +193,11 @@ class Factored(Strategy[FactoredStates]):
         """The standard errors of the mechanism that measures each column."""
         return np.stack([self.values[index].std for index in self.source], axis=1)
 
+    def covariance(self, first: Trigger, last: Trigger) -> npt.NDArray[np.float64]:
+        """The covariances of the mechanism that measures each column."""
+        of = [value.sigma**2 * value.factorization.row_product(first, last) for value in self.values]
+        return np.array([of[index] for index in self.source])
+
     def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
         """Decides by the tests of the selector; see `Strategy.appearing`."""
         triggers = self.plan.triggers

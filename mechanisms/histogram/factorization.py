@@ -99,6 +99,12 @@ class Factorization:
         """Squared norm of row t = 1..T of B: the variance of (B z)_t for unit noise. Rounded up by 1e-12."""
         return np.cumsum(self.decoder**2) * (1 + 1e-12)
 
+    def row_product(self, first: int, last: int) -> float:
+        """Product of rows first <= last of B: the covariance of (B z)_first and (B z)_last for unit noise, correctly rounded but
+        for the products."""
+        b = self.decoder
+        return math.fsum((b[:first] * b[last - first : last]).tolist())
+
     @cached_property
     def row1(self) -> npt.NDArray[np.float64]:
         """Sum of absolute values of row t = 1..T of B, rounded up by 1e-12."""

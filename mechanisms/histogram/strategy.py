@@ -197,6 +197,17 @@ class Strategy(ABC, Generic[States]):
         """
         raise ConfigurationError(f"strategy={self.name}: cannot forecast its standard errors; choose another strategy")
 
+    def covariance(self, first: Trigger, last: Trigger) -> npt.NDArray[np.float64]:
+        """float64[columns]: of the noise of a key's own measurements at two triggers of a window, first <= last, in squared grid
+        units and before rows are rounded.
+
+        Raises ConfigurationError for a strategy whose rows do not follow every trigger.
+        """
+        raise ConfigurationError(
+            f"strategy={self.name}: a row stays as it was until its key is released again, so two rows have no difference that "
+            "means a time; choose another strategy"
+        )
+
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Public parameters from which a reader can recompute the guarantee."""

@@ -30,7 +30,8 @@ ENDINGS = {"json": "json", "avro": "avsc", "protobuf": "proto"}
 
 def files() -> Iterator[tuple[str, str]]:
     """(file name, content) of each schema; that of histogram is also the one of latest."""
-    for settings in (load_settings(PAGE_VIEWS, {}), *(settings_from(data, environ={}) for data in OTHERS)):
+    page_views = load_settings(PAGE_VIEWS, {"SUSURRUS__WINDOW__ROLLING": "true"})
+    for settings in (page_views, *(settings_from(data, environ={}) for data in OTHERS)):
         for topic, schema in settings.schemas.items():
             name = topic.removeprefix(settings.topic(""))
             for form, ending in ENDINGS.items():

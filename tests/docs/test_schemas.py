@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from susurrus.topics import histogram, progress, threshold
+from susurrus.topics import histogram, progress, rolling, threshold
 from tests.docs.make_schemas import PAGE_VIEWS, SCHEMAS, files
 
 
@@ -63,13 +63,33 @@ def test_what_the_codecs_write_follows_them() -> None:
 
     column = histogram.ColumnRows(name="visitors", estimate=np.array([3]), std_error=1.5)
     said = progress.Progress(
-        window=0, trigger=1, of_triggers=2, partition=0, of_partitions=4, rows=1, epoch="6f0c", epoch_number=1
+        window=0,
+        trigger=1,
+        of_triggers=2,
+        partition=0,
+        of_partitions=4,
+        rows=1,
+        epoch="6f0c",
+        epoch_number=1,
+        rolling_rows=1,
     )
+    header = rolling.RollingHeader(
+        period_start=0,
+        period_end=2,
+        window_start=1,
+        window_end=3,
+        trigger=1,
+        of_triggers=2,
+        strategy="closing",
+        epoch="6f0c",
+    )
+    counted = np.array([0])
     chosen = threshold.ThresholdRecord(
         version=1, theta=96.0, epsilon=1.0, alpha=0.5, reports=500, phase1_epsilon=1.0, bound=100.0
     )
     for name, value in (
         ("histogram", histogram.encode_rows(release, [b'"/"'], [column])[1][0]),
+        ("rolling", rolling.encode_rows(header, [b'"/"'], [column], counted, counted + 2)[1][0]),
         ("progress", progress.encode(said)[1]),
         ("threshold", threshold.encode(chosen)[0][1]),
     ):

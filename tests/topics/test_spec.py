@@ -8,15 +8,16 @@ from susurrus.topics.spec import (
     HISTOGRAM_TOPICS,
     LOCAL_TOPICS,
     PUBLISHED_KEYS,
+    ROLLING,
     SOURCES,
     STREAM_TOPICS,
     TOP_TOPICS,
     topic_name,
 )
 
-PUBLIC = {"histogram", "latest", "progress", "top", "private-stream", "threshold", "estimate"}
+PUBLIC = {"histogram", "latest", "progress", "rolling", "top", "private-stream", "threshold", "estimate"}
 PIPELINES = {
-    "histogram": (*HISTOGRAM_TOPICS, PUBLISHED_KEYS, *TOP_TOPICS, SOURCES),
+    "histogram": (*HISTOGRAM_TOPICS, PUBLISHED_KEYS, *TOP_TOPICS, ROLLING, SOURCES),
     "stream": (*STREAM_TOPICS, SOURCES),
     "local": LOCAL_TOPICS,
 }

@@ -51,6 +51,12 @@ Lists = dict[tuple[int, int, bytes], tuple[int, int, int]]
 """(by-user partition, window, key) -> users, weight, public weight at the window's last trigger."""
 
 
+COLUMNS = [
+    {"name": "visits", "kind": "count"},
+    {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
+]
+
+
 def services(*, charged: bool = True, **sections: Any) -> Services:
     configured = settings(
         start={"from": "earliest", "first_window": WINDOW, "epoch": EPOCH},
@@ -59,10 +65,7 @@ def services(*, charged: bool = True, **sections: Any) -> Services:
             **sections.pop("window", {}),
         },
         bounds={"max_records_per_user": 2},
-        columns=[
-            {"name": "visits", "kind": "count"},
-            {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
-        ],
+        columns=[*COLUMNS, *sections.pop("columns", [])],
         privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz", **sections.pop("privacy", {})},
         topics={"by_user_partitions": SOURCES, "bounded_partitions": 1, **sections.pop("topics", {})},
         **{"clock": {"kind": "replay", "until": FAR}, **sections},

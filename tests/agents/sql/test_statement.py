@@ -175,6 +175,8 @@ def test_window_and_topic() -> None:
     assert (found["input.topic"], found["window.origin"]) == ("web-logs.v2", "2026-01-01T05:00:00Z")
     assert "input.where" not in found
     assert read(GOOD.replace("web_logs", '"web-logs"')).settings["input.topic"] == "web-logs"
+    hop = read(GOOD.replace("TUMBLE(ts, ", "HOP(ts, INTERVAL '15' MINUTE, ")).settings
+    assert hop == {**read(GOOD).settings, "window.rolling": True}
     assert read(GOOD.replace("TUMBLE(ts", 'TUMBLE("ROWTIME"')).settings["input.time"] == "ROWTIME"  # a field, quoted
 
 
@@ -337,7 +339,20 @@ WRONG = [
     ("url, COUNT", "url, host, COUNT", "host", "selected and not grouped by"),
     ("GROUP BY url", "GROUP BY url, host", "host", "grouped by and not selected"),
     ("GROUP BY url, ", "GROUP BY ", "url", "this is selected and not grouped by"),
-    ("TUMBLE(ts, INTERVAL '1' DAY)", "HOP(ts)", "HOP(ts)", "windows do not overlap"),
+    ("TUMBLE(ts, INTERVAL '1' DAY)", "SESSION(ts)", "SESSION(ts)", "windows do not overlap"),
+    ("TUMBLE(ts, INTERVAL '1' DAY)", "HOP(ts)", "HOP(ts)", "write HOP(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY)"),
+    (
+        "TUMBLE(ts, INTERVAL '1' DAY)",
+        "HOP(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+        "INTERVAL '1' HOUR",
+        "would have sqrt(n) times the noise: 4.9 times for a day in hops of an hour",
+    ),
+    (
+        "TUMBLE(ts,",
+        "HOP(ts, INTERVAL '1' DAY), TUMBLE(ts,",
+        "TUMBLE(ts, INTERVAL '1' DAY)",
+        "there are two windows; leave one TUMBLE out",
+    ),
     (", TUMBLE(ts, INTERVAL '1' DAY)", "", "url", "the window is missing"),
     ("INTERVAL '1' DAY", "INTERVAL '1' MONTH", "MONTH", "months and years differ in length"),
     (
