@@ -28,6 +28,7 @@ _KEYS, _MEASURED, _END = b"k", b"m", b"e"
 _NUMBER_BYTES = 4
 _CHUNK = 4096
 """Keys, or rows, of one value."""
+_new_keys = msgspec.msgpack.Decoder(tuple[list[bytes], bytes])
 
 
 class KeptRows:
@@ -53,7 +54,7 @@ class KeptRows:
         table, first, rows = self._prefix + _KEYS, list[int](), [self.first_rows]
         for place, value in self._store.scan(table, prefix_end(table)):
             trigger = Trigger(int.from_bytes(place[len(table) : len(table) + _NUMBER_BYTES], "big"))
-            keys, measured = msgspec.msgpack.decode(value, type=tuple[list[bytes], bytes])
+            keys, measured = _new_keys.decode(value)
             self.keys += keys
             first += [trigger] * len(keys)
             rows.append(self._rows(measured))

@@ -278,14 +278,18 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         if wanted.rolling:
             self._has_rolling("--rolling")
             if wanted.top:
-                raise ConfigurationError("--top: the ranking is of windows, not of the rolling view; leave one of the two out")
+                raise ConfigurationError(
+                    "--top: the ranking is of windows, not of the rolling view; leave one of the two out"
+                )
         view = RollingHistogramView if wanted.rolling else HistogramView
         return partial(view, self.settings, window=wanted.window, column=wanted.column, top=wanted.top)
 
     def _has_rolling(self, asked: str) -> None:
         """Raises ConfigurationError where there is no rolling view. asked: how it was asked for."""
         if not self.settings.window.rolling:
-            raise ConfigurationError(f"{asked}: the pipeline has no rolling view; set window.rolling = true, or leave it out")
+            raise ConfigurationError(
+                f"{asked}: the pipeline has no rolling view; set window.rolling = true, or leave it out"
+            )
 
     def board(self, *, windows: int, curve_bytes: int) -> Board:
         """See board.py."""

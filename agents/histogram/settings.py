@@ -217,7 +217,7 @@ class HistogramSettings(Settings):
 
     @property
     def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """The topics of a histogram; more where the strategy takes feedback on published keys, with a ranking and a rolling view."""
+        """The topics of a histogram; more with feedback on published keys, with a ranking and with a rolling view."""
         feedback = (PUBLISHED_KEYS,) if self.strategy.feedback else ()
         ranking = () if self.top is None else TOP_TOPICS
         view = (ROLLING,) if self.window.rolling else ()
