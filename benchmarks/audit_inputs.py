@@ -14,6 +14,7 @@ REAL = "none"
 USERS = (Column(name="users", kind="users"),)
 COUNT_AND_CENTRED = (Column(name="visits", kind="count"), Column(name="amount", kind="sum", bound=L))
 """Of a field between 0 and 2 L, the distances from the middle are at most L."""
+WEIGHED = (Column(name="visits", kind="count"), Column(name="amount", kind="sum", bound=L, weight=8.0))
 ALONE = "no last look"
 """Strategy `closing` with its stream alone; measures no users, so a sum is enough."""
 STREAM = {"unknown_share": 0.01, "public_share": 0.01}

@@ -24,6 +24,7 @@ from audit_inputs import (
     SCHEMA_ID,
     STREAM,
     TIGHT,
+    WEIGHED,
     Input,
     L,
     Live,
@@ -38,6 +39,7 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.histogram import dp_sqlp, tree
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
 from susurrus.mechanisms.histogram.closing import Closing
+from susurrus.mechanisms.histogram.factored import Values
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.selection import Selector
@@ -62,6 +64,7 @@ DEFECTS = {
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
     "items as one": "the items of a record count as one record, with the sum of their values",
     "caps for each topic": "a user has caps of its own in every raw topic",
+    "weights not divided": "a column has its weight times an equal share, as if weights added up to the number of columns",
     "half of the width": "the mechanism is told half of what a value may be away from the centre",
     **audit_closing_defects.DEFECTS,
 }
@@ -379,6 +382,16 @@ SCENARIOS: dict[str, Scenario] = {
         exposes=("half of the width",),
         pipeline_trials=20_000,
     ),
+    "a column of eight times the weight": Scenario(
+        what="one record, counted and summed; the sum has eight times the weight",
+        keys=1,
+        users=1,
+        build=partial(burst, records=1),
+        plan={"epsilon": 1.0, "triggers": 3, "max_records": 1, "columns": WEIGHED, **TIGHT},
+        declared=True,
+        by_strategy=VALUES_ONLY,
+        exposes=("weights not divided",),
+    ),
     **audit_closing.SCENARIOS,
 }
 
@@ -394,6 +407,8 @@ def build(plan: Plan, defect: str) -> Strategy:
     if defect == "half of the width":
         halved = (replace(column, bound=max(1, column.bound // 2)) for column in plan.columns)
         return build_strategy(replace(plan, columns=tuple(halved)))
+    if defect == "weights not divided":
+        return _undivided(plan)
     if defect == "dropped too early":
         strategy = build_strategy(plan)
         strategy.bounding.arriving = audit_closing_defects.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]
@@ -419,6 +434,21 @@ def build(plan: Plan, defect: str) -> Strategy:
         else:
             tau = tail_quantile(strategy.beta) * strategy.selection_sigma * tree.prefix_std(plan.triggers)
             strategy.thresholds = np.ceil((tau + plan.minimum_users + 1) * dp_sqlp.GRID).astype(np.int64)
+    return strategy
+
+
+def _undivided(plan: Plan) -> Strategy:
+    """The strategy with equal shares, and less noise for columns of more weight."""
+    strategy = build_strategy(replace(plan, columns=tuple(replace(column, weight=1.0) for column in plan.columns)))
+    if isinstance(strategy, dp_sqlp.DpSqlp):
+        pairs = zip(strategy.value_sigma, plan.columns, strict=True)
+        strategy.value_sigma = [sigma / column.weight**0.5 for sigma, column in pairs]
+        return strategy
+    values = list(strategy.values)
+    for column, source in zip(plan.columns, strategy.source, strict=True):
+        value = values[source]
+        values[source] = Values(value.mechanism, value.factorization, value.sigma / column.weight**0.5)
+    strategy.values = tuple(values)
     return strategy
 
 

@@ -16,6 +16,7 @@ def about_columns(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str
     for column in layout.published:
         if (formula := layout.formula(column)) is not None:
             yield "computed", f"{column.column.name} = {formula}"
+    yield from _shares(layout, strategy)
     try:
         std_errors = strategy.standard_errors()[-1]
     except ConfigurationError:  # a strategy of someone else's that cannot say
@@ -26,3 +27,12 @@ def about_columns(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str
                 "needs",
                 f"{column.column.name}: about {records:,.0f} records of a key, {column.column.purpose}",
             )
+
+
+def _shares(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str, str]]:
+    """Of which columns the budget is, where there are several."""
+    shares = type(strategy).shares(strategy.plan)
+    named = [f"{column.name} {share:.3g}" for column, share in zip(layout.measured, shares, strict=True)]
+    rest = "; selection has the rest" if sum(shares) < 0.999 else ""
+    if len(named) > 1:
+        yield "shares", f"{', '.join(named)} of the squared noise budget{rest}"

@@ -9,6 +9,7 @@ from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
+from susurrus.mechanisms.histogram.plan import MAX_WEIGHT, MIN_WEIGHT
 from susurrus.topics.records.raw import ComputedField, ValueField
 
 _IF_SET: Final = ("expression", "lower", "upper")
@@ -48,6 +49,14 @@ class ColumnSettings(Section):
     upper: Finite | None = Field(
         default=None, description=f"{_OF_FIELD}: values above it are clamped to it, as with `lower`. Default: bound."
     )
+    weight: float = Field(
+        default=1.0,
+        ge=MIN_WEIGHT,
+        le=MAX_WEIGHT,
+        description="What it has of the noise budget, against the other columns: four times their weight is half of their standard "
+        "error, for one unit of the bound. Public. A column that is measured for several has the largest weight of theirs. "
+        "docs/sums.md.",
+    )
 
     @property
     def magnitude(self) -> float | None:
@@ -69,6 +78,8 @@ class ColumnSettings(Section):
         fields["bound"] = self.magnitude
         if self.upper == self.magnitude:
             fields["upper"] = None
+        if self.weight == 1:
+            del fields["weight"]
         return {name: value for name, value in fields.items() if value is not None or name not in _IF_SET}
 
     def column(self) -> ColumnKind:
@@ -83,7 +94,7 @@ class ColumnSettings(Section):
                 lower=self.lower,
                 upper=None if self.upper == bound else self.upper,
             )
-        return COLUMNS[self.kind](name=self.name, field=value)
+        return COLUMNS[self.kind](name=self.name, field=value, weight=self.weight)
 
 
 def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str]:

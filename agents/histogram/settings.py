@@ -248,7 +248,7 @@ class HistogramSettings(Settings):
             triggers=self.triggers,
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound) for c in measured),
+            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound, weight=c.weight) for c in measured),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
@@ -354,9 +354,29 @@ class HistogramSettings(Settings):
                 yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')
 
     def findings(self) -> Iterator[Finding]:
-        """What every kind has, and names of fields."""
+        """What every kind has, names of fields, and weights without effect."""
         yield from super().findings()
         yield from findings_of_names(self.input, self.columns, self.raw_schema().scalars)
+        for place, column in enumerate(self.columns):
+            if column.weight != 1 and self._shares() == self._shares(without_weight=place):
+                yield Finding(
+                    "settings",
+                    "warning",
+                    f'columns: weight = {column.weight:g} of "{column.name}" changes nothing, because strategy '
+                    f'"{self.strategy.name}" shares or fixes its noise',
+                    "leave it out; susurrus explain shows the shares",
+                )
+
+    def _shares(self, without_weight: int | None = None) -> tuple[float, ...]:
+        """What each measured column has of the budget; as if the column at a place had no weight. () where the plan is refused."""
+        columns = [
+            column.model_copy(update={"weight": 1.0}) if place == without_weight else column
+            for place, column in enumerate(self.columns)
+        ]
+        try:
+            return self.strategy.shares(self.model_copy(update={"columns": tuple(columns)}).plan())
+        except ConfigurationError:
+            return ()
 
     def problems(self) -> list[str]:
         """The problems of these settings, in the order of the sections."""

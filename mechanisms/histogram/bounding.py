@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.histogram.per_key import offsets
-from susurrus.mechanisms.histogram.value_ledger import ValueLedger, running
+from susurrus.mechanisms.histogram.value_ledger import MOST_USERS, ValueLedger, running
 
 WEIGHT_ONE = 1 << 20
 """Selection weight 1 in the units of `Bounded.weight`."""
@@ -114,6 +114,10 @@ class Bounding:
         self.whole_lists = whole_lists
         if (ledger is not None) != whole_lists or (whole_lists and max_keys is not None):
             raise ValueError("a ledger and whole lists go together, without max_keys")
+        if ledger is not None and max_records_per_key > 1 and ledger.counting > MOST_USERS * ledger.measured > 0:
+            raise ValueError(
+                f"counting={ledger.counting}: must be at most {MOST_USERS} times measured={ledger.measured}"
+            )
         if ledger is not None and ledger.most_records > MAX_LISTED_KEYS:
             raise ValueError(f"max_records={max_records}: a ledger must not admit more keys than a list holds")
 

@@ -12,6 +12,7 @@ Argument and the price: docs/guarantees/closing.md.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,9 @@ from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
 from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.last_look import FILTER_SIGNAL, LastLook
 from susurrus.mechanisms.histogram.last_rows import LastRows
-from susurrus.mechanisms.histogram.plan import Plan, constant
+from susurrus.mechanisms.histogram.plan import Column, Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, RankedParameters, Ranking
+from susurrus.mechanisms.histogram.shares import ledger_weights, measured_weight
 from susurrus.mechanisms.histogram.states import FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Step
 from susurrus.mechanisms.histogram.user_lists import WEIGHT_CONSTANTS, ListWeights
@@ -199,10 +201,16 @@ class Closing(Factored):
         """Selection and values of all triggers. A user can have the dearest ranks and the dearest values at once."""
         mu2 = budget.mu**2
         ranking = Ranking(plan, parameters)
-        measured = len(plan.columns) - len(self.counting)
-        counting = int(bool(self.counting))
-        cost = mu2 * parameters.value_share / (measured + counting) / plan.max_records * (1 - 1e-12)
-        values, source = value_mechanisms(plan, users_cost=cost if counting else None, column_cost=cost)
+        measured, counting = ledger_weights(plan)
+
+        def cost(inverse: float) -> float:
+            return mu2 * parameters.value_share / inverse / plan.max_records * (1 - 1e-12)
+
+        values, source = value_mechanisms(
+            plan,
+            users_cost=cost(_inverse_of_users(plan)) if counting else None,
+            column_cost=lambda column: cost(_inverse_of(column, plan)),
+        )
         ledger = ValueLedger(
             [value.factorization for value in values],
             capacity=plan.max_records,
@@ -239,6 +247,14 @@ class Closing(Factored):
                 },
                 "most_records": ledger.most_records,
             },
+        )
+
+    @classmethod
+    def shares(cls, plan: Plan) -> tuple[float, ...]:
+        """By the ledger's integers, and by weight among the columns that do not count users."""
+        return tuple(
+            1 / (_inverse_of_users(plan) if counts_users(column, plan) else _inverse_of(column, plan))
+            for column in plan.columns
         )
 
     def step(
@@ -295,3 +311,15 @@ class Closing(Factored):
             f"keys still missing appear from about {self.look.level / (1 + self.look.filter_weight * steady):,.0f} users on, if "
             "they come steadily and each has no other such key",
         )
+
+
+def _inverse_of_users(plan: Plan) -> float:
+    """By what the values' budget is divided for the number of users."""
+    measured, counting = ledger_weights(plan)
+    return float(Fraction(measured + counting, counting))
+
+
+def _inverse_of(column: Column, plan: Plan) -> float:
+    """The same for another column."""
+    measured, counting = ledger_weights(plan)
+    return float(Fraction(measured + counting, measured) * measured_weight(plan) / Fraction(column.weight))

@@ -34,6 +34,7 @@ from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.per_key import PerKey
 from susurrus.mechanisms.histogram.plan import Plan
+from susurrus.mechanisms.histogram.shares import inverse_share
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
@@ -86,8 +87,13 @@ class DpSqlp(Strategy[SqlpStates]):
         self.rounds = min(plan.max_records, plan.max_keys or plan.max_records)
         values_mu, selection_mu, self.beta = self._shares()
         levels = tree.levels(T)
-        share = values_mu / math.sqrt(len(plan.columns))
-        self.value_sigma = [plan.max_records * column.bound * math.sqrt(levels) / share for column in plan.columns]
+        # Each column has a tree of its own, also where several count users.
+        total = sum((Fraction(column.weight) for column in plan.columns), Fraction(0))
+        share = [values_mu / math.sqrt(inverse_share(column, total)) for column in plan.columns]
+        self.value_sigma = [
+            plan.max_records * column.bound * math.sqrt(levels) / mu
+            for column, mu in zip(plan.columns, share, strict=True)
+        ]
         self.value_bits = [min(20, 39 - math.ceil(math.log2(sigma))) for sigma in self.value_sigma]
         self.selection_sigma = math.sqrt(self.rounds * levels) / selection_mu if plan.discover else math.inf
         for sigma, bits in zip(self.value_sigma, self.value_bits, strict=True):
@@ -129,6 +135,12 @@ class DpSqlp(Strategy[SqlpStates]):
         z = max(0.0, tail_quantile(self.beta / T))
         tau = z * self.selection_sigma * self.prefix_std * GRID + tree.weight_bound(T) / 2
         return (np.ceil(tau * (1 + 1e-12)) + (self.plan.minimum_users + 1) * GRID).astype(np.int64)
+
+    @classmethod
+    def shares(cls, plan: Plan) -> tuple[float, ...]:
+        """By weight, a tree for each column."""
+        total = sum((Fraction(column.weight) for column in plan.columns), Fraction(0))
+        return tuple(1 / inverse_share(column, total) for column in plan.columns)
 
     def empty(self, size: int) -> SqlpStates:
         columns = len(self.plan.columns)

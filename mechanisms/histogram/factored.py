@@ -7,7 +7,7 @@ A strategy's own file only decides the constants: noise scales, weights, caps, g
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -280,12 +280,12 @@ def budget_of(plan: Plan) -> Guarantee:
 
 
 def value_mechanisms(
-    plan: Plan, *, users_cost: float | None, column_cost: float
+    plan: Plan, *, users_cost: float | None, column_cost: Callable[[Column], float]
 ) -> tuple[tuple[Values, ...], tuple[int, ...]]:
     """(values, source) of a `Design`: one mechanism for all columns that count users, and one for each other column.
 
     users_cost: of mu^2, for one record in the number of users; None: nothing counts them. column_cost: for one record of
-    the largest size in any other column.
+    the largest size in each other column.
     """
     values = [] if users_cost is None else [_value_mechanism(USERS, plan.triggers, 1, users_cost)]
     source = []
@@ -294,7 +294,7 @@ def value_mechanisms(
             source.append(0)
         else:
             source.append(len(values))
-            values.append(_value_mechanism("column/" + column.name, plan.triggers, column.bound, column_cost))
+            values.append(_value_mechanism("column/" + column.name, plan.triggers, column.bound, column_cost(column)))
     return tuple(values), tuple(source)
 
 

@@ -32,6 +32,8 @@ MECHANISM_VERSION = 1
 MAX_TRIGGERS = 2_048
 MAX_BOUND = 1 << 24
 """Largest bound of a sum, in grid units."""
+MIN_WEIGHT = 0.01
+MAX_WEIGHT = 100.0
 
 _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "gt": ("above", lambda value, limit: value > limit),
@@ -73,15 +75,24 @@ class Column:
     """One measured column. MEAN is derived by the caller from a sum and a count column, at no privacy cost.
 
     `bound` is L in integer grid units: the absolute value of one record is at most `bound` (count, users: 1).
+    `weight` moves budget between columns: docs/guarantees/shares.md.
     """
 
     name: str
     kind: Literal["count", "users", "sum"]
     bound: int = 1
+    weight: float = 1.0
 
     def counts_users(self, max_records_per_key: int) -> bool:
         """Whether the column is the number of distinct users: kept records are, where a user keeps one per key."""
         return self.kind == "users" or (self.kind == "count" and max_records_per_key == 1)
+
+    def published(self) -> dict[str, Any]:
+        """What a digest covers, as JSON values by name. The default weight is that of plans without weights."""
+        constants = asdict(self)
+        if self.weight == 1:
+            del constants["weight"]
+        return constants
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +152,10 @@ class Plan(Constants):
                     f"columns.{column.name}.bound={column.bound}: must be 1 for count and users, 1 to 2^24 grid units "
                     f"for sum; choose a coarser grid"
                 )
+            if not MIN_WEIGHT <= column.weight <= MAX_WEIGHT:
+                raise ConfigurationError(
+                    f"columns.{column.name}.weight={column.weight}: must be {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; only ratios matter"
+                )
 
     def parameters_as(self, kind: type[OwnConstants]) -> OwnConstants:
         """The parameters, of the class that a strategy needs. Raises ConfigurationError where they are another's."""
@@ -152,7 +167,7 @@ class Plan(Constants):
 
     def published(self) -> dict[str, Any]:
         """The same for the columns and the parameters, which are constants themselves."""
-        columns = [asdict(column) for column in self.columns]
+        columns = [column.published() for column in self.columns]
         return super().published() | {"columns": columns, "parameters": self.parameters.published()}
 
     def digest(self) -> bytes:

@@ -162,9 +162,17 @@ class Strategy(ABC, Generic[States]):
     def unit_variances(cls, plan: Plan) -> tuple[float, ...]:
         """What the variance of each column's noise is if a record adds at most 1 to it, up to a factor that all have in common.
 
-        It follows from the plan's constants; nothing is solved for. By default all columns have the same.
+        It follows from the plan's constants; nothing is solved for. By default the inverse of the share.
         """
-        return (1.0,) * len(plan.columns)
+        return tuple(1 / share for share in cls.shares(plan))
+
+    @classmethod
+    def shares(cls, plan: Plan) -> tuple[float, ...]:
+        """The part of the values' squared budget that each column's mechanism has; columns of one mechanism have the same.
+
+        It follows from the plan's constants; nothing is solved for. By default equal parts, whatever the weights.
+        """
+        return (1 / len(plan.columns),) * len(plan.columns)
 
     def calibrate(
         self,

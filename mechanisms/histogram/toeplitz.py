@@ -15,6 +15,7 @@ from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.factored import USERS, Design, Factored, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.selection import Selector
+from susurrus.mechanisms.histogram.shares import counting_weight, inverse_share, measured_weight
 
 
 class Toeplitz(Factored):
@@ -29,15 +30,14 @@ class Toeplitz(Factored):
     def __init__(self, plan: Plan) -> None:
         keys = keys_of(plan)
         budget = budget_of(plan)
-        measured, needs_users = measured_by(plan)
-        share = share_of_users(plan, needs_users, measured)
+        needs_users = plan.discover or counting_weight(plan) > 0
+        share = share_of_users(plan)
         scale, mu = scale_to_budget(plan, share, keys, budget.mu)
+        total, squares = measured_weight(plan), joint_cost(caps_of(plan), per_square=1.0)
         values, source = value_mechanisms(
             plan,
             users_cost=scale * share / keys if needs_users else None,
-            column_cost=scale
-            * ((1 - share) / measured if measured else 0.0)
-            / joint_cost(caps_of(plan), per_square=1.0),
+            column_cost=lambda column: scale * ((1 - share) / inverse_share(column, total)) / squares,
         )
         selector = None
         if plan.discover:
@@ -67,18 +67,20 @@ class Toeplitz(Factored):
     @classmethod
     def unit_variances(cls, plan: Plan) -> tuple[float, ...]:
         """The inverse of what one record costs: columns that count users share the cost of the users' mechanism."""
-        measured, needs_users = measured_by(plan)
-        share = share_of_users(plan, needs_users, measured)
-        users, other = keys_of(plan) / share if share else math.inf, math.inf
-        if measured:
-            other = joint_cost(caps_of(plan), per_square=1.0) * measured / (1 - share)
-        return tuple(users if counts_users(column, plan) else other for column in plan.columns)
+        each = joint_cost(caps_of(plan), per_square=1.0)
+        return tuple(
+            (keys_of(plan) if counts_users(column, plan) else each) / share
+            for column, share in zip(plan.columns, cls.shares(plan), strict=True)
+        )
 
-
-def measured_by(plan: Plan) -> tuple[int, bool]:
-    """(columns with a mechanism of their own, whether the number of users is measured)."""
-    measured = sum(not counts_users(column, plan) for column in plan.columns)
-    return measured, plan.discover or measured < len(plan.columns)
+    @classmethod
+    def shares(cls, plan: Plan) -> tuple[float, ...]:
+        """Of mu^2, by column; the number of users has its share for selection, too."""
+        share, total = share_of_users(plan), measured_weight(plan)
+        return tuple(
+            share if counts_users(column, plan) else (1 - share) / inverse_share(column, total)
+            for column in plan.columns
+        )
 
 
 def keys_of(plan: Plan) -> int:
@@ -91,13 +93,12 @@ def caps_of(plan: Plan) -> Caps:
     return Caps(records=plan.max_records, records_per_key=plan.max_records_per_key, keys=plan.max_keys)
 
 
-def share_of_users(plan: Plan, needs_users: bool, measured: int) -> float:
-    """Share of mu^2 for the users mechanism: all, none, as the plan says, or an equal part without selection."""
+def share_of_users(plan: Plan) -> float:
+    """Share of mu^2 for the users mechanism: all, as the plan says, or by weight without selection (0 if nothing counts them)."""
+    measured, counting = measured_weight(plan), counting_weight(plan)
     if not measured:
         return 1.0
-    if not needs_users:
-        return 0.0
-    return plan.selection_share if plan.discover else 1 / (1 + measured)
+    return plan.selection_share if plan.discover else float(counting / (counting + measured))
 
 
 def scale_to_budget(plan: Plan, share: float, keys: int, mu: float) -> tuple[float, float]:

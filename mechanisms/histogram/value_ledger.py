@@ -24,6 +24,10 @@ _LIMIT_BITS = 42
 _MOST_RECORDS = 1 << 20
 """The most records of one user that are considered in one interval."""
 
+MOST_USERS = 2
+"""With several records per key, the first one may pay so many times as much for the users as for all other columns, and no more:
+the ledger skips a key's second record with its first one, which must not be dearer (`ValueLedger.admit`)."""
+
 
 class ValueLedger:
     """Costs of records by trigger, and which records a user's ledger admits.
@@ -37,9 +41,10 @@ class ValueLedger:
     """
 
     def __init__(self, factorizations: Sequence[Factorization], *, capacity: int, measured: int, counting: int) -> None:
-        """capacity: Cv, in records of the first trigger. measured: columns to which every record adds. counting: 1 if users are
-        counted, to which only the first record of a key adds. factorizations: of all of these, over the same triggers."""
-        if measured + counting < 1 or counting not in (0, 1):
+        """capacity: Cv, in records of the first trigger. measured: a, the weight of the columns to which every record adds.
+        counting: b, that of the number of users, to which only the first record of a key adds; 0 if it is not measured.
+        factorizations: of all of these, over the same triggers."""
+        if measured + counting < 1 or min(measured, counting) < 0:
             raise ValueError(f"measured={measured}, counting={counting}: must be columns to measure")
         self.capacity = capacity
         self.measured, self.counting = measured, counting
@@ -77,7 +82,8 @@ class ValueLedger:
         its (user, key); repeat: int64[n], how many records of the pair precede it. spent: int64[pairs], A of earlier intervals.
         charged: int64[U], what the users' ledgers hold. candidate: bool[n], what other caps allow.
         """
-        # As if all earlier records of the pair were kept: if one is not, this one is at least as dear, and is not kept either.
+        # As if all earlier records of the pair were kept: if one is not, this one is at least as dear, and is not kept either. The
+        # second of a key costs 3 a and the first a + b, so b must be at most `MOST_USERS` a.
         before = spent[pair] + repeat * root
         cost = self.price(before, 1, root)
         # Nothing where users alone are counted, and the key has a kept record; whether it has is known at the end.

@@ -63,6 +63,8 @@ class ColumnKind:
 
     name: str
     field: ValueField | None = None
+    weight: float = 1.0
+    """What it has of the noise budget, against other columns."""
 
     @property
     def bound(self) -> int:

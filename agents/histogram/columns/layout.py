@@ -1,8 +1,8 @@
 """Which columns are measured, and which published columns each of them serves."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,17 +71,21 @@ def layout_of(
     """The layout of the configured columns. It follows from public constants alone.
 
     Every column that is measured itself is measured; another takes what is measured already where that is alike, else its own.
-    one_record: whether one record of a user and key counts, so that the number of users is a count of records.
+    one_record: whether one record of a user and key counts, so that the number of users is a count of records. What several columns
+    need has the largest of their weights; a count that a sum only makes use of keeps its own.
     """
-    anyway = [part for column in columns if column.from_count() is None for part in column.measured()]
-    there = {_alike(part) for part in anyway}
-    same = {_COUNT: _USERS} if one_record and _COUNT not in there and _USERS in there else {}
-    chosen = [_chosen(column, anyway, same, unit_variances) for column in columns]
-    measured: dict[Alike, ColumnKind] = {}
-    for column in sorted(chosen, key=lambda column: column.measured() != (column,)):
-        for part in column.measured():
-            if _alike(part) not in same:
-                measured.setdefault(_alike(part), part)
+    anyway = _measured(
+        (part, column.weight) for column in columns if not column.from_count() for part in column.measured()
+    )
+    same = {_COUNT: _USERS} if one_record and _COUNT not in anyway and _USERS in anyway else {}
+    chosen = _Choice(columns, anyway, same, unit_variances).chosen()
+    parts = [
+        (part, of.weight)
+        for column, of in sorted(zip(chosen, columns, strict=True), key=lambda pair: pair[0].measured() != (pair[0],))
+        for part in column.measured()
+        if column is of or part.field is not None
+    ]
+    measured = _measured(parts)
     places = {alike: place for place, alike in enumerate(measured)}
     return Layout(
         values=fields_of(columns),
@@ -108,29 +112,58 @@ def _alike(part: ColumnKind) -> Alike:
 _COUNT, _USERS = _alike(Count(name="")), _alike(Users(name=""))
 
 
-def _chosen(
-    column: ColumnKind, anyway: Sequence[ColumnKind], same: dict[Alike, Alike], unit_variances: UnitVariances
-) -> ColumnKind:
-    """The column itself, or its numbers from a count that is measured anyway, where no more is measured for them than what it would
-    measure itself, and they are at least as exact. Argument: docs/guarantees/means.md."""
-    other = column.from_count()
-    if other is None:
-        return column
-    places = {_alike(part): place for place, part in enumerate(anyway)}
-    parts = [same.get(_alike(part), _alike(part)) for part in other.measured()]
-    lacking = [part for part in other.measured() if same.get(_alike(part), _alike(part)) not in places]
-    if not lacking:
-        return other
-    if any(part.field is None for part in lacking):
-        return column
-    measured = (*anyway, *lacking)
-    variances = unit_variances(measured)
-    if variances is None:
-        return column
-    errors = {_alike(part): part.bound * math.sqrt(of) for part, of in zip(measured, variances, strict=True)}
-    [own] = lacking
-    by_itself = _error(column, [column.bound / own.bound * errors[_alike(own)]])
-    return other if _error(other, [errors[part] for part in parts]) <= by_itself else column
+def _measured(parts: Iterable[tuple[ColumnKind, float]]) -> dict[Alike, ColumnKind]:
+    """The columns that are measured for these parts, each with the largest of the weights that are given with it."""
+    found: dict[Alike, ColumnKind] = {}
+    for part, weight in parts:
+        first = found.setdefault(_alike(part), replace(part, weight=weight))
+        found[_alike(part)] = replace(first, weight=max(first.weight, weight))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """How each column is computed. anyway: what is measured for columns that leave no choice. same: counts by another name."""
+
+    columns: Sequence[ColumnKind]
+    anyway: dict[Alike, ColumnKind]
+    same: dict[Alike, Alike]
+    unit_variances: UnitVariances
+
+    def chosen(self) -> list[ColumnKind]:
+        """The columns themselves; or their numbers from a count that is measured anyway, where no more is measured for them than
+        what they would measure themselves, and they are at least as exact. Argument: docs/guarantees/means.md."""
+        # Whatever is chosen, as many columns are measured, with the same weights.
+        sums = [(part, column.weight) for column, part in self._lacking()]
+        every = _measured([*((part, part.weight) for part in self.anyway.values()), *sums])
+        variances = self.unit_variances(tuple(every.values())) if sums else None
+        units = {} if variances is None else dict(zip(every, map(math.sqrt, variances), strict=True))
+        return [self._chosen(column, column.from_count(), units) for column in self.columns]
+
+    def _lacking(self) -> Iterable[tuple[ColumnKind, ColumnKind]]:
+        """What would have to be measured in place of sums, where a count is there."""
+        for column in self.columns:
+            other = column.from_count()
+            if other is not None and all(
+                self._of(part) in self.anyway for part in other.measured() if part.field is None
+            ):
+                yield from ((column, part) for part in other.measured() if part.field is not None)
+
+    def _of(self, part: ColumnKind) -> Alike:
+        return self.same.get(_alike(part), _alike(part))
+
+    def _chosen(self, column: ColumnKind, other: ColumnKind | None, units: dict[Alike, float]) -> ColumnKind:
+        """units: standard errors of measured columns for records that add at most 1; none where there is no choice."""
+        if other is None:
+            return column
+        parts = [self._of(part) for part in other.measured()]
+        if all(part in self.anyway for part in parts):
+            return other
+        if any(part not in units for part in parts):
+            return column
+        errors = [units[of] * part.bound for of, part in zip(parts, other.measured(), strict=True)]
+        [unit] = (units[of] for of in parts if of not in self.anyway)
+        return other if _error(other, errors) <= _error(column, [unit * column.bound]) else column
 
 
 def _error(column: ColumnKind, std_errors: Sequence[float]) -> float:

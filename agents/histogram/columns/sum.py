@@ -38,7 +38,7 @@ class Sum(ColumnOfField):
         """From the count and the centred sum; a range around 0 has nothing to gain. A subclass adds up something else."""
         if type(self) is not Sum or not centre_of(self.value):
             return None
-        return SumFromCount(name=self.name, field=self.field)
+        return SumFromCount(name=self.name, field=self.field, weight=self.weight)
 
     def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
         """The sum of the field."""

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import settings as runs
 from hypothesis import strategies as st
 
+from susurrus.agents.histogram.about_columns import about_columns
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.columns.centred import CentredSum, centre_of, half_range
 from susurrus.agents.histogram.columns.sum import Sum, SumFromCount
@@ -97,7 +98,7 @@ def test_the_mechanism_is_told_half_of_the_range() -> None:
 
 def test_a_mean_and_a_sum_of_one_field_are_measured_once() -> None:
     found = histogram(SUM, MEAN)
-    assert names(found) == ["total/centred", "total/count"]
+    assert names(found) == ["total/centred", "average/count"]
     assert [column.sources for column in found.layout.published] == [(0, 1), (0, 1)]
     assert found.layout.divisor(found.layout.published[1]) is None
 
@@ -276,3 +277,39 @@ def test_the_centre_makes_a_mean_more_exact_by_the_formula() -> None:
     assert errors[0][0] == errors[1][0]
     assert errors[0][1] == pytest.approx(errors[1][1] / 4, rel=1e-3)
     assert half_range(histogram(MEAN).layout.values[0]) == 200
+
+
+# ---- weights -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_several_columns_need_has_the_largest_of_their_weights() -> None:
+    found = histogram(COUNT | {"weight": 2.0}, SUM | {"weight": 5.0}, MEAN | {"weight": 3.0})
+    assert [(c.name, c.weight) for c in found.plan().columns] == [("n", 3.0), ("total/centred", 5.0)]
+
+
+def test_a_sum_changes_no_other_column_by_how_it_is_computed() -> None:
+    """The count is there anyway, and keeps its weight; if it has too little, the sum is measured by itself."""
+    light, heavy = (histogram(COUNT, SUM | {"weight": weight}) for weight in (1.5, 50.0))
+    assert [(c.name, c.weight) for c in light.plan().columns] == [("n", 1.0), ("total/centred", 1.5)]
+    assert [(c.name, c.weight) for c in heavy.plan().columns] == [("n", 1.0), ("total", 50.0)]
+
+
+def test_the_share_of_each_column_is_said_and_a_weight_without_effect_is_warned_of() -> None:
+    given = histogram(COUNT, MEAN | {"weight": 3.0}, {"name": "other", "kind": "sum", "field": "o", "bound": 3.0})
+    said = dict(about_columns(given.layout, HistogramPipeline(given).strategy))
+    assert (
+        said["shares"]
+        == "n 0.214, other 0.0714, average/centred 0.214 of the squared noise budget; selection has the rest"
+    )
+    people = {"name": "people", "kind": "users", "weight": 4.0}
+    warned = [str(finding) for finding in histogram(people, SUM).findings() if "weight" in finding.text]
+    assert len(warned) == 1
+    assert 'columns: weight = 4 of "people" changes nothing' in warned[0]
+    declared = {"keys": {"declared": ["a"], "discover": False}}
+    assert not [finding for finding in histogram(people, SUM, **declared).findings() if "weight" in finding.text]
+
+
+def test_the_digest_covers_a_weight_that_is_written() -> None:
+    plain, one, two = (histogram(COUNT, *more) for more in ([SUM], [SUM | {"weight": 1.0}], [SUM | {"weight": 2.0}]))
+    assert plain.config_digest() == one.config_digest() != two.config_digest()
+    assert plain.plan().digest() == one.plan().digest() != two.plan().digest()

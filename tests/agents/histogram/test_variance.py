@@ -182,10 +182,14 @@ def test_the_number_of_records_is_where_the_interval_is_as_wide_as_the_variance(
 def test_config_check_explain_and_plan_say_it() -> None:
     given = histogram(COUNT, MEAN, VARIANCE)
     said = list(about_columns(given.layout, HistogramPipeline(given).strategy))
-    assert [subject for subject, _ in said] == ["computed", "computed", "needs"]
+    assert [subject for subject, _ in said] == ["computed", "computed", "shares", "needs"]
     assert said[0][1] == "average = 75 + average/centred ÷ n"
     assert said[1][1] == "spread = spread/square ÷ n + 312.5 - (average/centred ÷ n)²"
-    assert said[2][1].startswith("spread: about ")
+    assert (
+        said[2][1]
+        == "n 0.167, average/centred 0.167, spread/square 0.167 of the squared noise budget; selection has the rest"
+    )
+    assert said[3][1].startswith("spread: about ")
 
 
 # ---- intervals ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Nothing here uses accounting.py: costs are added up over explicit users, in frac
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -54,6 +55,29 @@ PLANS = {
     "closing": plan("closing", (VISITS,), ranked_keys=3, max_records=9, keys=3),
     "closing columns": plan(
         "closing", (USERS, BYTES), ranked_keys=2, max_records_per_key=3, minimum_users=2, lag=2, public_share=0.02
+    ),
+    "weights": plan(
+        "toeplitz",
+        (replace(VISITS, weight=3.0), USERS, replace(BYTES, weight=0.5)),
+        max_records_per_key=4,
+        max_keys=3,
+    ),
+    "weights, declared": plan(
+        "toeplitz", (replace(USERS, weight=2.0), replace(BYTES, weight=7.0)), max_records_per_key=2, discover=False
+    ),
+    "weights, no last look": plan(
+        "closing",
+        (replace(VISITS, weight=0.3), replace(BYTES, weight=20.0)),
+        ranked_keys=3,
+        max_records_per_key=3,
+        **NO_LAST_LOOK,
+    ),
+    "weights, closing": plan(
+        "closing",
+        (replace(USERS, weight=5.0), VISITS, replace(BYTES, weight=0.7)),
+        ranked_keys=2,
+        max_records_per_key=3,
+        lag=2,
     ),
     "closing, one trigger": plan("closing", (VISITS, USERS), triggers=1, max_records=4),
 }
