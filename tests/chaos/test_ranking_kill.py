@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.runtime.crash_points import POINTS
 from susurrus.releases import releases
 from susurrus.topics import histogram, top
 from tests.broker import Broker, wait_for
+from tests.chaos.test_restored import command, wait_until_alone
 from tests.pipeline import CRASHING, SEEDS, Pipeline, Public, merged
 
 pytestmark = pytest.mark.chaos
@@ -91,6 +93,31 @@ def test_a_worker_killed_between_every_two_steps_changes_no_byte(
         pipeline.crash_everywhere(stage, 2, POINTS)
         pipeline.start()
         assert wait_for_ranking(pipeline) == peace
+
+
+@pytest.mark.thorough
+def test_a_pipeline_gets_a_ranking_with_a_new_epoch(kafka: Broker, raw: str, tmp_path: Path) -> None:
+    """And two workers share its tasks, one of which leaves."""
+    with Pipeline(kafka, tmp_path, raw) as pipeline:
+        worker = pipeline.start()
+        pipeline.wait(trigger=4)
+        assert worker.stop() == 0, worker.tail()
+        pipeline.data = merged(pipeline.data, TOP)
+        pipeline.data["start"]["epoch"] = "ab" * 16
+        pipeline.write_config()
+        create_topics(pipeline.settings, kafka.admin())
+        wait_until_alone(pipeline)
+        said = command(pipeline, "--yes", "--first-window", "current", "--from", "earliest")
+        assert said.returncode == 0, said.stderr
+        first, second = pipeline.start(), pipeline.start()
+        wait_for(lambda: kafka.read_all(pipeline.settings.topic("top")), "something is ranked")
+        assert first.stop() == 0, first.tail()
+        records = [top.decode(value) for _, value, _ in wait_for_ranking(pipeline)["top"][0]]
+        assert second.process.poll() is None
+    places = [(record.window, record.trigger) for record in records]
+    assert len(set(places)) == len(places)
+    assert len({record.epoch for record in records}) == 1
+    assert [trigger for window, trigger in places if window == places[0][0]] == list(range(1, 25))
 
 
 @pytest.mark.campaign
