@@ -67,8 +67,9 @@ class Scenario:
     `apart`: each trial has a pipeline of its own, because the scenario is about rows that are calibrated together. `fields`:
     records have so many fields beside, and a condition names them all; the audited user's last one has another type than the
     others'. `items`: what a user has at one trigger and in one partition are the items of one record. `topics`: every source is the
-    only partition of a topic of its own; with one, all are of one topic. `centred`: the field lies between 0 and 2 L, and every
-    value is 2 L, so that each adds L to the sum of the distances from the middle; else they are L, between -L and L.
+    only partition of a topic of its own; with one, all are of one topic. `table`: keys are looked up in a table, which has the
+    keys of the scenario and no others. `centred`: the field lies between 0 and 2 L, and every value is 2 L, so that each adds
+    L to the sum of the distances from the middle; else they are L, between -L and L.
     """
 
     what: str
@@ -91,12 +92,13 @@ class Scenario:
     fields: int = 0
     items: bool = False
     topics: int = 1
+    table: bool = False
     centred: bool = False
 
     @property
     def pipeline_only(self) -> bool:
         """Whether the scenario tests the pipeline only."""
-        return self.live is not None or self.fields > 0 or self.items or self.topics > 1
+        return self.live is not None or self.fields > 0 or self.items or self.topics > 1 or self.table
 
 
 def make(

@@ -13,6 +13,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from io import BytesIO
 from itertools import chain, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -29,6 +31,7 @@ from susurrus.agents.config.input import InputSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions import evaluation, kinds
 from susurrus.agents.expressions.kinds import Kinds
+from susurrus.agents.expressions.lookup import Find, LookupTable
 from susurrus.agents.formats import reading, waiting
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
@@ -42,12 +45,13 @@ from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.records.fields import Path
+from susurrus.topics.records.fields import Path as FieldPath
 from susurrus.topics.records.raw import MAX_ITEMS
 
 FIRST_WINDOW = 1_767_225_600_000
 TRIGGER_MS = 60_000
 PARTITIONS = 2
+TABLE = "keys.csv"
 SECRET = bytes.fromhex("5a" * 32)
 SCHEMA = {
     "type": "record",
@@ -119,6 +123,8 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     if scenario.items:
         source |= {"each": {"of": "items", "as": "item"}, "key": ["item.key"]}
         item = "item."
+    if scenario.table:
+        source |= {"key": [{"name": "key", "expression": f"lookup('{TABLE}', key)"}], "null_key": "dead-letter"}
     if scenario.live is not None:
         clock = {"kind": "broker", "grace": scenario.live.grace, "idle_grace": scenario.live.idle_grace}
         if scenario.live.registered_at is not None:
@@ -137,23 +143,25 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
     if plan.max_keys is not None:
         bounds["max_keys_per_user"] = plan.max_keys
-    return settings_from(
-        {
-            "pipeline": {"name": name},
-            "kafka": {"bootstrap_servers": "none:1"},
-            "input": source,
-            "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
-            "clock": clock,
-            "window": {"length": length, "trigger_every": "1m", "origin": "2026-01-01T00:00:00Z"},
-            "bounds": bounds,
-            "columns": columns,
-            "keys": {"declared": names if scenario.declared else []},
-            # The plan is what counts.
-            "privacy": {"epsilon": 1.0, "delta": 1e-6, "strategy": plan.strategy},
-            "topics": {"by_user_partitions": partitions, "bounded_partitions": partitions},
-        },
-        environ={"SUSURRUS_SECRET": SECRET.hex()},
-    )
+    tables = {
+        "pipeline": {"name": name},
+        "kafka": {"bootstrap_servers": "none:1"},
+        "input": source,
+        "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
+        "clock": clock,
+        "window": {"length": length, "trigger_every": "1m", "origin": "2026-01-01T00:00:00Z"},
+        "bounds": bounds,
+        "columns": columns,
+        "keys": {"declared": names if scenario.declared else []},
+        # The plan is what counts.
+        "privacy": {"epsilon": 1.0, "delta": 1e-6, "strategy": plan.strategy},
+        "topics": {"by_user_partitions": partitions, "bounded_partitions": partitions},
+    }
+    with TemporaryDirectory() as directory:
+        if scenario.table:
+            rows = [f"{name},{name}\n" for name in names]
+            (Path(directory) / TABLE).write_text("".join(["code,key\n", *rows]), encoding="utf-8")
+        return settings_from(tables, directory=Path(directory), environ={"SUSURRUS_SECRET": SECRET.hex()})
 
 
 def topic_names(scenario: Scenario) -> list[str]:
@@ -239,6 +247,8 @@ def _planted(defect: str) -> Iterator[None]:
             stack.enter_context(patch.object(NoiseSource, "window", quiet))
         if defect == "kinds in one number":
             stack.enter_context(patch.object(evaluation, "groups", _grouped_by_one_number))
+        if defect == "lookup remembers":
+            stack.enter_context(patch.object(LookupTable, "finder", _remembers))
         for name, adds in (("items as one", _adds_items_up), ("caps for each topic", _adds_users_of_a_topic)):
             if defect == name:
                 stack.enter_context(patch.object(RouteStage, "_add", adds))
@@ -264,6 +274,21 @@ def _grouped_by_one_number(columns: Any, rows: int, reasons: Any, longest: int) 
     return [
         (tuple(number >> 4 * place & 15 for place in reversed(range(len(columns)))), group) for number, group in packed
     ]
+
+
+_finder = LookupTable.finder
+
+
+def _remembers(table: LookupTable, column: str | None) -> Find:
+    """The planted defect: what is found stays for keys that the table has not."""
+    find, last = _finder(table, column), [None]
+
+    def find_or_last(key: str | None) -> str | None:
+        found = find(key)
+        last[0] = last[0] if found is None else found
+        return last[0]
+
+    return find_or_last
 
 
 _add = RouteStage._add
@@ -317,7 +342,7 @@ class Grudges(dict[int, Any]):
 def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[None]:
     grudges = Grudges()
 
-    def decoder_of(source: InputSettings, paths: list[Path]) -> Avro:
+    def decoder_of(source: InputSettings, paths: list[FieldPath]) -> Avro:
         assert source.registry is not None
         decoder = Avro(paths, source.registry)
         assert decoder.schemas is not None
@@ -362,7 +387,8 @@ def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs
 def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleNamespace]]:
     """Raw partitions of all trials, sorted by time; at equal times the audited users' records come first.
 
-    With fields, a trial's records stand beside each other: an expression evaluates some thousand records of a fetch at once.
+    With fields or a table, a trial's records stand beside each other: an expression evaluates some thousand records of a fetch at
+    once.
     """
     given = scenario.build(present)
     sources = 1 + max([*scenario.build(True).source, *scenario.build(False).source, 0])
@@ -371,7 +397,9 @@ def _raw(scenario: Scenario, present: bool, trials: int) -> list[list[SimpleName
     logs: list[list[SimpleNamespace]] = [[] for _ in range(sources)]
     rows: list[int] = order.tolist()
     every = (
-        product(range(trials), rows) if scenario.fields else ((trial, row) for row in rows for trial in range(trials))
+        product(range(trials), rows)
+        if scenario.fields or scenario.table
+        else ((trial, row) for row in rows for trial in range(trials))
     )
     together: dict[tuple[int, int, int, int], list[dict[str, Any]]] = {}
     """The items of the records that there are, by trial, source, user and time."""

@@ -65,6 +65,7 @@ DEFECTS = {
     "items as one": "the items of a record count as one record, with the sum of their values",
     "caps for each topic": "a user has caps of its own in every raw topic",
     "weights not divided": "a column has its weight times an equal share, as if weights added up to the number of columns",
+    "lookup remembers": "a key that a lookup table has not finds what was found for the record before it",
     "half of the width": "the mechanism is told half of what a value may be away from the centre",
     **audit_closing_defects.DEFECTS,
 }
@@ -170,6 +171,11 @@ def in_each_source(present: bool, *, sources: int) -> Input:
 def odd_field(present: bool, *, others: int) -> Input:
     """The user's record stands among the others' in one fetch."""
     return make([(0, 1, 1)] * present + [(1 + other, 0, 1) for other in range(others)])
+
+
+def unlisted(present: bool, *, others: int) -> Input:
+    """The others' keys are in no table. The user's record stands before theirs, and its key is in it."""
+    return make([(0, 1, 1)] * present + [(1 + other, 2, 1) for other in range(others)])
 
 
 VALUES_ONLY = {"dp-sqlp": {"discover": False}}
@@ -322,6 +328,18 @@ SCENARIOS: dict[str, Scenario] = {
         fetch=9,
         fields=20,
         exposes=("kinds in one number",),
+    ),
+    "a public table": Scenario(
+        what="keys that a lookup table has not, behind a record of the user whose key it has",
+        keys=2,
+        users=9,
+        build=partial(unlisted, others=8),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        fetch=9,
+        table=True,
+        exposes=("lookup remembers",),
     ),
     "items of one record": Scenario(
         what="one record with four times as many items as the caps allow",

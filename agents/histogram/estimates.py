@@ -242,7 +242,7 @@ class Release(Tabular):
         for name in chosen.columns:
             self._column(name)
         rows = chosen.first({name: self.columns[name].estimate for name in chosen.columns})
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(Release)}
         columns = {name: of.take(rows) for name, of in self.columns.items()}
         keys = [self.keys[row] for row in rows.tolist()]
         return TopRelease(

@@ -116,6 +116,8 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("toeplitz", "a schema registered late", "unknown id kept", 1_000),
         ("toeplitz", "a field of another type", REAL, 1_000),
         ("toeplitz", "a field of another type", "kinds in one number", 1_000),
+        ("toeplitz", "a public table", REAL, 1_000),
+        ("toeplitz", "a public table", "lookup remembers", 1_000),
         ("toeplitz", "items of one record", REAL, 1_000),
         ("toeplitz", "items of one record", "items as one", 1_000),
         ("toeplitz", "several topics", REAL, 1_000),
