@@ -23,7 +23,7 @@ from rich.text import Text
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import half_width
 from susurrus.topics.histogram import Measured
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.records.zones import local_text
 
 if TYPE_CHECKING:
     import pandas
@@ -37,18 +37,20 @@ _ROWS_SHOWN: Final = 20
 @dataclass(frozen=True, slots=True)
 class Frame:
     """Columns of one length by name, lists or arrays. instants: names of columns that hold milliseconds since the Unix epoch.
+    time_zone: on whose clocks they are shown, by default UTC's.
 
     NaN, where there is no number, is None in dictionaries and null in Arrow.
     """
 
     columns: Mapping[str, Column]
     instants: frozenset[str] = frozenset()
+    time_zone: str | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """A dictionary of Python's own types for each row."""
         lists = {name: _plain(column) for name, column in self.columns.items()}
         for name in self.instants & lists.keys():
-            lists[name] = list(map(format_time, lists[name]))
+            lists[name] = [local_text(self.time_zone, instant) for instant in lists[name]]
         return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
 
     def to_arrow(self) -> "pyarrow.Table":
@@ -58,7 +60,7 @@ class Frame:
         except ImportError:
             raise _missing("pyarrow", "parquet") from None
         return arrow.table({
-            name: arrow.array(_plain(column), arrow.timestamp("ms", "UTC"))
+            name: arrow.array(_plain(column), arrow.timestamp("ms", self.time_zone or "UTC"))
             if name in self.instants
             else arrow.array(column, from_pandas=True) if isinstance(column, np.ndarray) else arrow_array(arrow, column)
             for name, column in self.columns.items()
@@ -72,7 +74,8 @@ class Frame:
             raise _missing("pandas", "pandas") from None
         columns: dict[str, Any] = dict(self.columns)
         for name in self.instants & columns.keys():
-            columns[name] = pandas.DatetimeIndex(np.array(columns[name], "datetime64[ms]")).tz_localize("UTC")
+            found = pandas.DatetimeIndex(np.array(columns[name], "datetime64[ms]")).tz_localize("UTC")
+            columns[name] = found if self.time_zone is None else found.tz_convert(self.time_zone)
         return pandas.DataFrame(columns)
 
 

@@ -4,6 +4,8 @@
     value  {"window_start":…,"window_end":…,"trigger":3,"of_triggers":96,"key":"/index.html",
             "values":{"visits":{"estimate":118,"std_error":9.25}},"strategy":"toeplitz","epoch":"…","schema":1}
 
+Rows of a calendar window also say its first local date, behind window_end: "window_date":"2026-10-25".
+
 At a window's last trigger, a column whose estimate uses more than the stream also has the estimate of the stream alone:
 
     {"estimate":118,"std_error":9.25,"direct":{"estimate":131,"std_error":21.5}}
@@ -33,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerHeader:
-    """What all rows of one trigger share. Times in ms."""
+    """What all rows of one trigger share. Times in ms. window_date: the first local date of a calendar window."""
 
     window_start: int
     window_end: int
@@ -41,6 +43,7 @@ class TriggerHeader:
     of_triggers: int
     strategy: str
     epoch: str
+    window_date: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,6 +85,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     epoch: str
     schema: int
+    window_date: str | None = None
 
     @property
     def window(self) -> int:
@@ -186,6 +190,7 @@ def encode_rows(
     members: json_rows.Members = {
         "window_start": start,
         "window_end": format_time(release.window_end),
+        **({} if release.window_date is None else {"window_date": release.window_date}),
         "trigger": release.trigger,
         "of_triggers": release.of_triggers,
         "key": keys,
@@ -212,11 +217,13 @@ def _members(column: ColumnRows) -> json_rows.Members:
     return members
 
 
-def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
-    """The schema of the rows. key: names of the key's parts. columns: names of the published columns."""
+def schema(key: Sequence[str], columns: Sequence[str], *, dated: bool = False) -> RowSchema:
+    """The schema of the rows. key: names of the key's parts. columns: names of the published columns. dated: windows are of a
+    calendar."""
     members = (
         Field("window_start", Leaf.INSTANT, "the window's first instant"),
         Field("window_end", Leaf.INSTANT, "the first instant after the window"),
+        *((_WINDOW_DATE,) if dated else ()),
         Field("trigger", Leaf.INTEGER, "number of the release in its window, from 1 on"),
         Field("of_triggers", Leaf.INTEGER, "releases of the window"),
         *key_and_values(key, columns),
@@ -234,6 +241,9 @@ def key_and_values(key: Sequence[str], columns: Sequence[str]) -> tuple[Field, F
     return Field("key", Parts(parts), "what is counted"), Field("values", Members("Values", values), "by column")
 
 
+_WINDOW_DATE = Field(
+    "window_date", Leaf.TEXT, "the first local date of the window, in the time zone of the pipeline's windows"
+)
 _COLUMN = Members(
     "MeasuredColumn",
     (

@@ -44,6 +44,7 @@ class RankedRelease(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     epoch: str
     schema: int
+    window_date: str | None = None
 
     @property
     def window(self) -> int:
@@ -70,6 +71,7 @@ class _RankedRow(msgspec.Struct, frozen=True):
 class _RankedRelease(msgspec.Struct, frozen=True, kw_only=True):
     window_start: str
     window_end: str
+    window_date: str | msgspec.UnsetType = msgspec.UNSET
     trigger: int
     of_triggers: int
     ranking: str
@@ -96,6 +98,7 @@ def encode(release: TriggerHeader, ranking: str, rows: Sequence[bytes]) -> tuple
     value = _RankedRelease(
         window_start=start,
         window_end=format_time(release.window_end),
+        window_date=msgspec.UNSET if release.window_date is None else release.window_date,
         trigger=release.trigger,
         of_triggers=release.of_triggers,
         ranking=ranking,
@@ -106,14 +109,16 @@ def encode(release: TriggerHeader, ranking: str, rows: Sequence[bytes]) -> tuple
     return msgspec.json.encode(_Key(start)), msgspec.json.encode(value)
 
 
-def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
-    """The schema of the values. key: names of the key's parts. columns: names of the published columns."""
-    of_rows = {field.name: field for field in histogram.schema(key, columns).members.fields}
+def schema(key: Sequence[str], columns: Sequence[str], *, dated: bool = False) -> RowSchema:
+    """The schema of the values. key: names of the key's parts. columns: names of the published columns. dated: windows are of a
+    calendar."""
+    of_rows = {field.name: field for field in histogram.schema(key, columns, dated=dated).members.fields}
     ranked = Members(
         "RankedRow",
         (Field("rank", Leaf.INTEGER, "from 1 on"), of_rows["key"], of_rows["values"]),
     )
-    first = [of_rows[name] for name in ("window_start", "window_end", "trigger", "of_triggers")]
+    names = ("window_start", "window_end", *(("window_date",) if dated else ()), "trigger", "of_triggers")
+    first = [of_rows[name] for name in names]
     last = [of_rows[name] for name in ("strategy", "epoch", "schema")]
     members = (
         *first,

@@ -11,7 +11,7 @@ from susurrus.agents.display.drawing import GREY
 from susurrus.agents.operations.account import Account
 from susurrus.agents.operations.charged import RECENT, PipelineAccount
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.records.zones import local_text
 
 _DAY: Final = 86_400_000
 _WIDE: Final = 100
@@ -30,7 +30,7 @@ def picture(account: Account, width: int) -> Group:
     lines.add_column(overflow="fold")
     for name, line in _lines(account, min(_CHART, width - _TITLE - 21)):
         lines.add_row(name, line if isinstance(line, Text) else Text(line))  # as markup, a text would lose "[budget]"
-    head = f" on raw topic {account.raw_topic}, {format_time(account.at // 1000 * 1000)}"
+    head = f" on raw topic {account.raw_topic}, {local_text(account.time_zone, account.at // 1000 * 1000)}"
     foot = (
         "What was spent is what a user spent who was active in every window. Nobody's activity is measured, so this is public. "
         "epsilon and mu are those of one window."
@@ -50,7 +50,7 @@ def headline(account: Account) -> Text:
     if account.budget is None:
         return Text(f"no [budget] · {_loss(account)} spent" if account.spent.mu_squared else "no [budget]")
     left = account.windows_left_at_pace
-    until = "" if account.stop is None or not left else f", until {_when(account.stop)}"
+    until = "" if account.stop is None or not left else f", until {_when(account.stop, account.time_zone)}"
     windows = "" if left is None else f" · {_windows(left)} left{until}"
     return Text.assemble("budget ", bar(account, _SHORT), f" {account.share or 0:.0%} spent", windows)
 
@@ -87,7 +87,10 @@ def _lines(account: Account, chart: int) -> Iterator[tuple[str, Text | str]]:
         yield "stop", _stop(account)
     yield "pace", _pace(account.own)
     if len(account.epochs) > 1:
-        epochs = [f"{e.epoch[:8]} ({_windows(e.windows)} from {_when(e.first_window)})" for e in account.epochs]
+        epochs = [
+            f"{e.epoch[:8]} ({_windows(e.windows)} from {_when(e.first_window, account.time_zone)})"
+            for e in account.epochs
+        ]
         more = f" and {len(epochs) - _SHOWN} earlier ones" if len(epochs) > _SHOWN else ""
         yield "epochs", ", ".join(epochs[-_SHOWN:]) + more
     if beyond := [row for row in account.pipelines if row.beyond]:
@@ -122,10 +125,11 @@ def _stop(account: Account) -> str:
             return "unknown"
         return "none: every window that is to come fits"
     if account.own.beyond:
-        return f"the window of {_when(account.stop)} was refused: raise [budget] in the open, or stop the pipeline"
+        refused = _when(account.stop, account.time_zone)
+        return f"the window of {refused} was refused: raise [budget] in the open, or stop the pipeline"
     away = account.stop - account.at
     far = f", in {format_duration(away // _unit(away) * _unit(away))}" if account.live and away > 0 else ""
-    return f"the window of {_when(account.stop)} is the first that will not be published{far}"
+    return f"the window of {_when(account.stop, account.time_zone)} is the first that will not be published{far}"
 
 
 def _unit(milliseconds: int) -> int:
@@ -162,7 +166,9 @@ def _burn_down(account: Account, width: int) -> Iterator[tuple[str, Text | str]]
             spent, style = done + (limit - done) * (moment - last) / max(1, end - last), GREY
         left = max(0.0, 1 - spent / limit)
         line.append(_BLOCKS[min(len(_BLOCKS) - 1, int(left * len(_BLOCKS)))], style)
-    dates = _when(first).ljust(width - len(_when(end))) + _when(end)
+    dates = _when(first, account.time_zone).ljust(width - len(_when(end, account.time_zone))) + _when(
+        end, account.time_zone
+    )
     yield "burn-down", line
     yield "", Text(dates, style=GREY)
 
@@ -181,8 +187,8 @@ def _pipelines(account: Account, width: int) -> Table:
 
 
 def _cells(row: PipelineAccount, account: Account, *, wide: bool) -> Sequence[str | Text]:
-    last = "-" if row.last_window is None else _when(row.last_window)
-    first = ["-" if row.first_window is None else _when(row.first_window)] if wide else []
+    last = "-" if row.last_window is None else _when(row.last_window, account.time_zone)
+    first = ["-" if row.first_window is None else _when(row.first_window, account.time_zone)] if wide else []
     pace = "ended" if not row.active else "-" if row.calendar_pace is None else _rate(row.calendar_pace)
     promise = (account.per_window if row.own else None) or row.newest
     cost = ("-", "-") if promise is None else (f"{promise.epsilon:g}", f"{promise.mu:.3g}")
@@ -200,6 +206,7 @@ def _windows(number: int) -> str:
     return f"{number:,} window{'' if number == 1 else 's'}"
 
 
-def _when(stamp: int) -> str:
-    """A window by its start: the date alone where it begins at midnight (UTC)."""
-    return format_time(stamp).removesuffix("T00:00:00Z")
+def _when(stamp: int, time_zone: str | None) -> str:
+    """A window by its start: the date alone where it begins at midnight, in UTC or on the clocks of the zone."""
+    text = local_text(time_zone, stamp)
+    return text[:10] if text[10:19] == "T00:00:00" else text

@@ -35,7 +35,6 @@ from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.wire.timestamps import format_time
 
 NEEDS_OPERATOR = 1
 """Exit code while any partition is refused, stalled, stopped or without a worker, or the configuration differs."""
@@ -178,7 +177,7 @@ def _closed(rows: list[PartitionStatus], settings: Settings) -> str:
     intervals = [row.interval for row in rows if row.interval is not None]
     if not intervals or len(intervals) < len(rows):
         return "-"
-    return format_time(settings.calendar.boundary(Interval(min(intervals))))
+    return settings.window.instant_text(settings.calendar.boundary(Interval(min(intervals))))
 
 
 def _partitions(rows: tuple[PartitionStatus, ...], settings: Settings, width: int) -> Table:

@@ -30,7 +30,6 @@ from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.charges import name_of_command
-from susurrus.topics.wire.timestamps import format_time
 
 Answer = TypeVar("Answer")
 
@@ -93,7 +92,7 @@ def tune(
         start = _window(settings, window, sample, clients)
         source = str(sample) if sample is not None else f"topic={settings.input.called}"
         if start is not None:
-            source += f", window {format_time(start)}"
+            source += f", window {settings.window.instant_text(start)}"
         account = None if clients is None else ChargingAccount(settings, clients, _COMMAND)
         if account is not None and not dry_run:
             _reached(lambda: account.check(questions.guarantee), sample)
@@ -241,7 +240,7 @@ def _read(
     records = records.between(start, settings.calendar.end_of(start))
     if not len(records):
         raise SusurrusError(
-            f"{sample}: has no good record of the window {format_time(start)}; name another with --window"
+            f"{sample}: has no good record of the window {settings.window.instant_text(start)}; name another with --window"
         )
     return records
 

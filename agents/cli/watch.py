@@ -13,11 +13,11 @@ from rich.text import Text
 from susurrus.agents.cli.console import ConfigOption, SqlOption, err, out
 from susurrus.agents.cli.export import export as write
 from susurrus.agents.cli.given import settings_of
+from susurrus.agents.config.settings import Settings
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.operations.brokers import reach
 from susurrus.agents.operations.pulse import Pulse
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 
@@ -56,7 +56,7 @@ def watch(
     settings = settings_of(config, sql)
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
-    start = None if window is None else _window(window)
+    start = None if window is None else _window(settings, window)
     everything = export is not None
     wanted = Wanted(window=start, stream=stream, column=column, rolling=rolling, all_rows=everything, top=top)
     opened = pipeline_of(settings).view(wanted)
@@ -77,9 +77,9 @@ def watch(
             _follow(view, pulse, console, limit)
 
 
-def _window(text: str) -> WindowStart:
+def _window(settings: Settings, text: str) -> WindowStart:
     try:
-        return WindowStart(parse_instant(text if "T" in text else f"{text}T00:00:00Z"))
+        return WindowStart(settings.window.instant_of(text))
     except ValueError as error:
         raise ConfigurationError(f'--window="{text}": {error}') from None
 

@@ -12,7 +12,6 @@ from susurrus.mechanisms.calendar import Calendar
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.windows import CalendarLength, CalendarWindows, FixedWindows, aligned_since
 from susurrus.topics.records.zones import Zone
-from susurrus.topics.wire.timestamps import format_time
 
 FITS_FROM: Final = 1_735_689_600_000
 """2025-01-01T00:00:00Z: from here on, at the latest, every calendar window must begin at a trigger."""
@@ -51,16 +50,3 @@ def calendar_of(
         trigger_every=trigger_every,
         allowed_lateness=allowed_lateness,
     )
-
-
-def local_text(time_zone: str, instant: int) -> str:
-    """An instant in ms as the clocks of a zone show it, with the offset; in UTC outside of the years 2 to 9998."""
-    try:
-        return _zone(time_zone).local(instant).isoformat(timespec="milliseconds" if instant % 1000 else "seconds")
-    except OverflowError:
-        return format_time(instant)
-
-
-@functools.cache
-def _zone(name: str) -> Zone:
-    return Zone(name)

@@ -5,17 +5,19 @@ The text under a field is its documentation: ``susurrus config schema`` prints i
 """
 
 import re
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from susurrus.agents.config.calendars import calendar_of, local_text
+from susurrus.agents.config.calendars import calendar_of
 from susurrus.agents.types.durations import Duration, Instant, WindowLength, format_length, parse_instant
 from susurrus.agents.types.instants import TimeZone
 from susurrus.agents.types.section import InstanceName, Name, PositiveFloat, Section, TopicName
 from susurrus.mechanisms.calendar import Calendar
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.records.zones import local_date, local_text, zone_of
 
 
 def parse_start(value: Any) -> Any:
@@ -153,7 +155,19 @@ class WindowSettings(Section):
 
     def instant_text(self, instant: int) -> str:
         """An instant in ms for people: in UTC, or with a time zone as its clocks show it, with the offset."""
-        return format_time(instant) if self.time_zone is None else local_text(self.time_zone, instant)
+        return local_text(self.time_zone, instant)
+
+    def date_of(self, start: int) -> str | None:
+        """The first local date of a calendar window that starts then (ms); None for windows of one length."""
+        return None if self.time_zone is None else local_date(self.time_zone, start)
+
+    def instant_of(self, text: str) -> int:
+        """The instant (ms) that a person names: ISO 8601 with an offset, or a date alone, which is midnight in the time zone of
+        windows, without one in UTC. Raises ValueError."""
+        if "T" in text or self.time_zone is None:
+            return parse_instant(text if "T" in text else f"{text}T00:00:00Z")
+        day = (date.fromisoformat(text.strip()) - date(1970, 1, 1)).days
+        return int(zone_of(self.time_zone).first_instants(np.array([day]))[0])
 
 
 class BudgetSettings(Section):

@@ -1,13 +1,13 @@
 """Instants and durations as a person at a terminal reads them."""
 
 from susurrus.agents.types.durations import format_duration
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.records.zones import local_text
 
 
-def clock_time(instant: int, now: int) -> str:
-    """The time of day in UTC, with the date where it is another day than ``now`` (both ms since 1970)."""
-    text = format_time(instant // 1000 * 1000)
-    return text[11:] if text[:10] == format_time(now)[:10] else text
+def clock_time(instant: int, now: int, time_zone: str | None = None) -> str:
+    """The time of day, by default in UTC, with the date where it is another day than ``now`` (both ms since 1970)."""
+    text = local_text(time_zone, instant // 1000 * 1000)
+    return text[11:] if text[:10] == local_text(time_zone, now)[:10] else text
 
 
 def until(instant: int, now: int) -> str:

@@ -44,6 +44,7 @@ class HistogramBoard(Board):
             "columns": [{"name": column.name, "kind": column.kind} for column in settings.columns],
             "length": settings.calendar.windows.usual,
             "length_text": settings.window.length_text,
+            "time_zone": settings.window.time_zone,
             "every_text": format_duration(settings.window.trigger_every),
             "of_triggers": settings.triggers,
             "ranking": None if settings.top is None else str(settings.top.ranking),

@@ -28,8 +28,8 @@ from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
 from susurrus.mechanisms.ranking import RowRanking
 from susurrus.topics.histogram import Measured
+from susurrus.topics.records.zones import local_date, local_text
 from susurrus.topics.wire.json_rows import Numbers
-from susurrus.topics.wire.timestamps import format_time
 
 Rows = npt.NDArray[np.intp]
 
@@ -92,8 +92,9 @@ class Combined:
 class Release(Tabular):
     """One release of a window: what had come until its trigger, by key. Times in ms since the Unix epoch.
 
-    fields: names of the key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON.
-    columns: by name, n estimates each. ranking: of the configuration, for `top`; None where it has none.
+    time_zone: on whose clocks the window is a day, a week or a month; None for windows of one length. fields: names of the key's
+    parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON. columns: by name, n estimates each.
+    ranking: of the configuration, for `top`; None where it has none.
     """
 
     window_start: int
@@ -108,6 +109,12 @@ class Release(Tabular):
     keys: list[Any]
     columns: Mapping[str, Estimates]
     ranking: RowRanking | None = None
+    time_zone: str | None = None
+
+    @property
+    def window_date(self) -> str | None:
+        """The first local date of a calendar window, such as 2026-10-25; None for windows of one length."""
+        return None if self.time_zone is None else local_date(self.time_zone, self.window_start)
 
     overlaps: ClassVar[bool] = False
     """Whether it covers records that releases of other windows cover, too."""
@@ -124,7 +131,7 @@ class Release(Tabular):
         return _name(key) in self._places
 
     def __repr__(self) -> str:
-        start = format_time(self.window_start)
+        start = local_text(self.time_zone, self.window_start)
         return (
             f"Release(window_start={start}, trigger={self.trigger}, of_triggers={self.of_triggers}, keys={len(self)})"
         )
@@ -134,11 +141,12 @@ class Release(Tabular):
     def head(self) -> dict[str, Any]:
         """What all rows have in common, as JSON values."""
         return {
-            "window_start": format_time(self.window_start),
-            "window_end": format_time(self.window_end),
+            "window_start": local_text(self.time_zone, self.window_start),
+            "window_end": local_text(self.time_zone, self.window_end),
+            **({} if self.window_date is None else {"window_date": self.window_date}),
             "trigger": self.trigger,
             "of_triggers": self.of_triggers,
-            "trigger_time": format_time(self.trigger_time),
+            "trigger_time": local_text(self.time_zone, self.trigger_time),
             "final": self.final,
             "strategy": self.strategy,
             "epoch": self.epoch,
@@ -163,6 +171,7 @@ class Release(Tabular):
         trigger_time = instants.pop("trigger_time")
         first: dict[str, Any] = {
             **instants,
+            **self._dated(n),
             "trigger": np.full(n, self.trigger),
             "of_triggers": np.full(n, self.of_triggers),
             "trigger_time": trigger_time,
@@ -180,7 +189,11 @@ class Release(Tabular):
         taken = first.keys() | values.keys() | last.keys()
         parts = {f"key_{name}" if name in taken else name: part for name, part in self._parts().items()}
         # A part whose new name is taken, too, has no column; what `exported` has in `key` holds its value.
-        return Frame({**first, **parts, **values, **last}, frozenset((*instants, "trigger_time")))
+        return Frame({**first, **parts, **values, **last}, frozenset((*instants, "trigger_time")), self.time_zone)
+
+    def _dated(self, n: int) -> dict[str, list[str]]:
+        """The column of the window's date, where it has one."""
+        return {} if (date := self.window_date) is None else {"window_date": [date] * n}
 
     def _instants(self) -> dict[str, npt.NDArray[np.int64]]:
         """The instants of each row in ms, by name; trigger_time is one of them."""
@@ -220,7 +233,7 @@ class Release(Tabular):
         """Which window, how far, and how many keys. shown: how many of them a table shows."""
         state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
         cut = f", {shown:,} shown" if shown < len(self) else ""
-        return f"window {format_time(self.window_start)} · {state} · {len(self):,} keys published{cut}"
+        return f"window {local_text(self.time_zone, self.window_start)} · {state} · {len(self):,} keys published{cut}"
 
     def _parts(self) -> dict[str, list[Any]]:
         """The parts of the keys by name."""
@@ -390,8 +403,9 @@ def add_windows(releases: Iterable[Release], column: str | None = None, keys: Ke
                 "cover, too, so it cannot be added to them; add final releases of windows"
             )
         if release.window_start in seen:
+            start = local_text(release.time_zone, release.window_start)
             raise SusurrusError(
-                f"window={format_time(release.window_start)}: is there twice; releases of one window cover the same records, so "
+                f"window={start}: is there twice; releases of one window cover the same records, so "
                 "take one of each window, for example the final one"
             )
         seen.add(release.window_start)

@@ -41,14 +41,14 @@ class HistogramBeginning(NewBeginning):
 
     def at(self, now: int, newest: int | None) -> tuple[int, Origin]:
         """See `NewBeginning.at`."""
-        calendar, clock = self._settings.calendar, self._settings.clock
+        calendar, clock, shown = self._settings.calendar, self._settings.clock, self._settings.window.instant_text
         live = clock.chosen.live
         wanted = self._wanted
         if isinstance(wanted, int):
             first: int = calendar.window_start(calendar.window_at(wanted))
             if first != wanted:
                 raise ConfigurationError(
-                    f"--first-window {format_time(wanted)}: is not the start of a window; use {format_time(first)}"
+                    f"--first-window {shown(wanted)}: is not the start of a window; use {shown(first)}"
                 )
         else:
             current: int = calendar.window_start(calendar.window_at(now))
@@ -61,7 +61,7 @@ class HistogramBeginning(NewBeginning):
             first = following if wanted == "next" else current
         if clock.until is not None and first >= clock.until:
             raise ConfigurationError(
-                f"--first-window: nothing of the archive is left, the last published window begins at {format_time(newest or 0)}; "
+                f"--first-window: nothing of the archive is left, the last published window begins at {shown(newest or 0)}; "
                 "name a window before clock.until"
             )
         if self._origin is not None:

@@ -211,7 +211,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             records += f" at the first trigger, where they cost most, and {ledger.most_records} if they come late"
         yield "per user", f"{records}, {bounds.max_records_per_key} per key and window"
         begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
-        first = "" if start.first_window is None else f", first window {format_time(start.first_window)}"
+        first = "" if start.first_window is None else f", first window {window.instant_text(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
         yield "privacy", f"epsilon {privacy.epsilon:g}, delta {privacy.delta:g}"
         choice = settings.choice
@@ -230,7 +230,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""
-        first = "" if first_window is None else f" · first window {format_time(first_window)}"
+        first = "" if first_window is None else f" · first window {self.settings.window.instant_text(first_window)}"
         others = f", {charged_all - charged:,} more by others on this topic" if charged_all > charged else ""
         return f"{first} · {charged:,} window{'' if charged == 1 else 's'} charged{others}"
 

@@ -128,6 +128,7 @@ class Publication:
             of_triggers=self._calendar.triggers_of(window),
             strategy=services.strategy.plan.strategy,
             epoch=self._ledger.epoch,
+            window_date=services.settings.window.date_of(start),
         )
         refined = services.strategy.refined
         columns = [

@@ -86,6 +86,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
             of_triggers=triggers,
             strategy=services.strategy.plan.strategy,
             epoch=services.ledger.epoch,
+            window_date=services.settings.window.date_of(start),
         )
         rows = first_rows(
             self._ranking,

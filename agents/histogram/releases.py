@@ -268,6 +268,7 @@ class ReleaseReader:
             epoch=name.epoch,
             epoch_number=whole.epoch_number,
             strategy=parts[0].release.strategy if parts else settings.choice.name,
+            time_zone=settings.window.time_zone,
             fields=settings.input.key_names,
             keys=msgspec.json.decode(b"[" + b",".join(texts[row] for row in order) + b"]"),
             columns={

@@ -227,10 +227,11 @@ class HistogramSettings(Settings):
     def schemas(self) -> dict[str, RowSchema]:
         """The schemas of the output. Rows have the same schema in both of their topics."""
         names = [column.name for column in self.columns]
-        rows = histogram.schema(self.input.key_names, names)
+        dated = self.window.time_zone is not None
+        rows = histogram.schema(self.input.key_names, names, dated=dated)
         of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
         if self.top is not None:
-            of[TOP] = top.schema(self.input.key_names, names)
+            of[TOP] = top.schema(self.input.key_names, names, dated=dated)
         if self.window.rolling:
             of[ROLLING] = rolling.schema(self.input.key_names, names)
         return {self.topic(spec.name): schema for spec, schema in of.items()}

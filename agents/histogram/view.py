@@ -17,7 +17,6 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.terminal_table import histogram_table
 from susurrus.mechanisms.calendar import Interval, WindowStart
 from susurrus.mechanisms.histogram.registry import STRATEGIES
-from susurrus.topics.wire.timestamps import format_time
 
 _PATIENCE = 10_000
 """ms after which a trigger that is due is called late: the workers' commits take some seconds."""
@@ -105,11 +104,11 @@ class HistogramView(View):
     def due(self, now: int) -> str:
         """When the next trigger is due."""
         release, calendar = self.newest, self._calendar
-        clock, shown = self._settings.clock, self._settings.window.instant_text
+        clock, shown, zone = self._settings.clock, self._settings.window.instant_text, self._settings.window.time_zone
         if self.over:
             return "this was the window's last trigger; nothing more comes"
         if release is None and (announced := self._reader.newest) is not None:
-            return _unreadable(announced)
+            return _unreadable(announced, shown(announced.window))
         interval = self._next(release, now)
         newest = calendar.window_at(calendar.boundary(interval) - 1)
         if self._window is not None:
@@ -127,7 +126,7 @@ class HistogramView(View):
         by = closes + self._settings.closing_delay
         if now > by + _PATIENCE:
             return f"{first}{named} was due {ago(by, now)}; `susurrus status` says what holds it up"
-        return f"{first}{named} ends {clock_time(closes, now)}, and is due by {clock_time(by, now)} ({until(by, now)})"
+        return f"{first}{named} ends {clock_time(closes, now, zone)}, and is due by {clock_time(by, now, zone)} ({until(by, now)})"
 
     def _next(self, release: Release | None, now: int) -> Interval:
         """The interval whose end is the next trigger. Before anything is released, the first that can come, and it stays that."""
@@ -175,9 +174,8 @@ def _place(release: Release) -> tuple[int, int, int]:
     return release.window_start, release.epoch_number, release.trigger
 
 
-def _unreadable(announced: AnnouncedRelease) -> str:
-    trigger, window = announced.name.trigger, format_time(announced.window)
+def _unreadable(announced: AnnouncedRelease, window: str) -> str:
     return (
-        f"trigger {trigger} of the window {window} is announced, but not all of its rows can be read: retention has deleted some, "
-        'or a transaction is still open (docs/operations.md, "A transaction that hangs")'
+        f"trigger {announced.name.trigger} of the window {window} is announced, but not all of its rows can be read: "
+        'retention has deleted some, or a transaction is still open (docs/operations.md, "A transaction that hangs")'
     )

@@ -12,7 +12,6 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.facts import Facts, records
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import Calendar, Interval
-from susurrus.topics.wire.timestamps import format_time
 
 _STAGES: Final = ("route", "bound", "release")
 _AT_WORK: Final = 15_000
@@ -57,7 +56,11 @@ def _last_of_archive(settings: HistogramSettings, calendar: Calendar) -> int:
 
 def _not_due(settings: HistogramSettings, facts: Facts, due_at: int, number: int) -> Finding:
     wait = max(0, due_at - facts.now)
-    when = f"due in {format_duration(-(-wait // 1000) * 1000)}, at {format_time(due_at)}" if wait else "due now"
+    when = (
+        f"due in {format_duration(-(-wait // 1000) * 1000)}, at {settings.window.instant_text(due_at)}"
+        if wait
+        else "due now"
+    )
     said = (
         "Nothing has been published, and the next release is"
         if facts.known("release", "triggers")
@@ -84,7 +87,7 @@ def _has_been_read(number: int) -> str:
 
 def _overdue(settings: HistogramSettings, facts: Facts, interval: Interval, number: int) -> Finding:
     """What keeps an interval open that should be closed."""
-    boundary = format_time(settings.calendar.boundary(interval))
+    boundary = settings.window.instant_text(settings.calendar.boundary(interval))
     for stage in _STAGES:
         behind = [p for p, closed in sorted(facts.closed.get(stage, {}).items()) if closed is None or closed < interval]
         if behind:

@@ -41,7 +41,8 @@ class Account:
     at which the budget ends if all pipelines go on as they do. share: of the budget, 0 to 1: mu^2 spent over mu_squared_max. Where
     all windows cost the same, that is windows charged over windows possible. windows_left: this pipeline's windows that fit if no
     other one charges. windows_left_at_pace: those that fit if every active pipeline charges each of its windows. stop: the start of
-    the first window after those. The last two are None if the budget never ends.
+    the first window after those. The last two are None if the budget never ends. time_zone: on whose clocks this pipeline's windows
+    are days, weeks or months.
     """
 
     raw_topic: str
@@ -61,6 +62,7 @@ class Account:
     windows_left: int | None = None
     windows_left_at_pace: int | None = None
     stop: int | None = None
+    time_zone: str | None = None
     series: tuple[tuple[int, float], ...] = field(default=(), repr=False)
 
     @property
@@ -202,6 +204,7 @@ def account_of(
         delta=delta,
         epsilon=spent.epsilon_total(delta),
         budget=budget,
+        time_zone=settings.window.time_zone,
         series=tuple(_series(charges)),
     )
     if budget is None:

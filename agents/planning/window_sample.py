@@ -9,12 +9,10 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.planning.raw_topic import Slice, stamped, trusted
 from susurrus.agents.planning.sample import Progress, Sample, read_slice
-from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import ledger
 from susurrus.topics.wire.packing import MalformedRecord
-from susurrus.topics.wire.timestamps import format_time
 
 MOST_RECORDS = 50_000_000
 """The most records of one sample, so that it fits into memory."""
@@ -46,7 +44,7 @@ def window_named(settings: HistogramSettings, text: str, now: int, clients: Clie
             raise ConfigurationError("--window current: an archive has none; name `first`, `last` or an instant")
         return calendar.window_start(calendar.window_at(now))
     try:
-        return calendar.window_start(calendar.window_at(parse_instant(text)))
+        return calendar.window_start(calendar.window_at(settings.window.instant_of(text)))
     except ValueError as error:
         raise ConfigurationError(f"--window {text}: is not first, last or current, and no instant: {error}") from None
 
@@ -91,12 +89,12 @@ def read_window(
         chosen = trusted(clients, stamped(clients, topics, start, beyond), clock.chosen)
         if chosen.records > MOST_RECORDS:
             raise ConfigurationError(
-                f"--window {format_time(start)}: up to {chosen.records:,} records of {settings.input.called} would be read, and at "
-                f"most {MOST_RECORDS:,} are; give a file with all records of some of the users instead (--sample)"
+                f"--window {settings.window.instant_text(start)}: up to {chosen.records:,} records of {settings.input.called} would "
+                f"be read, and at most {MOST_RECORDS:,} are; give a file with all records of some of the users instead (--sample)"
             )
         return chosen
 
-    called = f"topic={settings.input.called}, window {format_time(start)}"
+    called = f"topic={settings.input.called}, window {settings.window.instant_text(start)}"
     found = read_slice(settings, choose, wide, clients, progress, topics=topics, stamped=(start, until), called=called)
     if not len(sample := found.between(start, end)):
         raise SusurrusError(f"{called}: has no good record; name another with --window")

@@ -10,7 +10,7 @@ Only complete releases are returned, in order, read_committed. docs/reading.md h
 
 import time
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from susurrus.agents.stream.releases import StreamRelease
 from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
-from susurrus.topics.wire.timestamps import format_time
 
 __all__ = [
     "Combined",
@@ -112,11 +111,13 @@ def _read(
 def _window(settings: Settings, window: str | date | int) -> WindowStart:
     """Raises ConfigurationError where no window starts there."""
     try:
-        is_date = isinstance(window, str) and "T" not in window
-        instant = parse_instant(f"{window}T00:00:00Z" if is_date else window)
+        is_date = isinstance(window, date) and not isinstance(window, datetime)
+        instant = (
+            settings.window.instant_of(str(window)) if isinstance(window, str) or is_date else parse_instant(window)
+        )
         calendar = settings.calendar
         begin = calendar.window_start(calendar.window_at(instant))
-        shown = format_time(begin)
+        shown = settings.window.instant_text(begin)
     except ValueError as error:
         raise ConfigurationError(f'window="{window}": {error}') from None
     if begin != instant:

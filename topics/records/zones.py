@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from susurrus.topics.wire.packing import Int64s
+from susurrus.topics.wire.timestamps import format_time
 
 _HOUR = 3_600_000
 _SECOND = 1000
@@ -97,3 +98,25 @@ class Zone:
         offset = (_START + timedelta(seconds=second)).replace(tzinfo=self._zone).utcoffset()
         assert offset is not None  # a zone of the database always has one
         return offset // timedelta(milliseconds=1)
+
+
+@functools.cache
+def zone_of(name: str) -> Zone:
+    """`Zone`, made once. Raises ValueError as it does."""
+    return Zone(name)
+
+
+def local_text(time_zone: str | None, instant: int) -> str:
+    """An instant in ms as the clocks of a zone show it, RFC 3339 with the offset; in UTC without a zone, and outside of the years 2
+    to 9998."""
+    if time_zone is None:
+        return format_time(instant)
+    try:
+        return zone_of(time_zone).local(instant).isoformat(timespec="milliseconds" if instant % 1000 else "seconds")
+    except OverflowError:
+        return format_time(instant)
+
+
+def local_date(time_zone: str, instant: int) -> str:
+    """The date that the clocks of a zone show at an instant in ms, such as 2026-10-25."""
+    return local_text(time_zone, instant)[:10]

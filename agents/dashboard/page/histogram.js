@@ -6,7 +6,7 @@ import { CurveCard } from "./curves.js";
 import { el, fill, say } from "./dom.js";
 import { Facts } from "./facts.js";
 import { TableCard } from "./table.js";
-import { clock, countdown, day, keyText, margin, minute, moment, number, plural, windowName } from "./text.js";
+import { clock, countdown, day, keyText, margin, minute, moment, number, offset, plural, showTimesIn, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
 const NEW_SHOWN = 12;
@@ -33,6 +33,7 @@ export class Board {
   show(state) {
     const before = this.state?.windows[0];
     this.state = state;
+    showTimesIn(state.time_zone);
     const newest = state.windows[0];
     this.grid.hidden = !newest;
     this.waiting.hidden = Boolean(newest) || !state.caught_up;
@@ -86,8 +87,8 @@ export class Board {
       return;
     }
     const left = due.at - at;
-    if (left > -2000) this.facts.show("due", countdown(left), `due at ${clock(due.at)} UTC at the latest`);
-    else this.facts.show("due", "Overdue", `was due at ${clock(due.at)} UTC; ask an operator for susurrus status`);
+    if (left > -2000) this.facts.show("due", countdown(left), `due at ${clock(due.at)} ${offset(due.at)} at the latest`);
+    else this.facts.show("due", "Overdue", `was due at ${clock(due.at)} ${offset(due.at)}; ask an operator for susurrus status`);
   }
 
   /** The windows that are shown: the chosen one (by default the newest), and those beside it. */

@@ -2,7 +2,7 @@
 
 import { now, state as asked } from "./api.js";
 import { say } from "./dom.js";
-import { ago, clock, moment, powers } from "./text.js";
+import { ago, clock, moment, offset, powers } from "./text.js";
 
 const EVERY = 2000;
 const EVERY_HIDDEN = 20_000;
@@ -44,7 +44,7 @@ function status() {
   const trouble = lost ? { kind: "away", text: "This dashboard's server does not answer. The page keeps what it has, and goes on asking.", since: lost } : state?.trouble;
   live.dataset.kind = trouble ? "away" : state ? "live" : "loading";
   const known = state && !state.caught_up && !trouble;
-  say(text, trouble ? `Not live since ${clock(trouble.since)} UTC` : known ? "Reading what is there …" : state ? "Live" : "Loading");
+  say(text, trouble ? `Not live since ${clock(trouble.since)} ${offset(trouble.since)}` : known ? "Reading what is there …" : state ? "Live" : "Loading");
   banner.hidden = !trouble;
   if (trouble) say(banner, `${trouble.text} Since ${moment(trouble.since)}.`);
   else say(banner, "");

@@ -2,9 +2,34 @@
 
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const DIGITS = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
-const MINUTE = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: "UTC" });
-const SECOND = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: "UTC" });
+const FORMATS = {
+  day: { day: "numeric", month: "short", year: "numeric" },
+  minute: { hour: "2-digit", minute: "2-digit" },
+  second: { hour: "2-digit", minute: "2-digit", second: "2-digit" },
+  offset: { timeZoneName: "longOffset" },
+};
+const formats = (timeZone) => Object.fromEntries(Object.entries(FORMATS).map(([name, of]) => [name, new Intl.DateTimeFormat("en-GB", { ...of, timeZone })]));
+let timeZone = "UTC";
+let times = formats(timeZone);
+
+/** Show times on the clocks of a zone from now on, or in UTC: also where the browser does not know the zone. */
+export function showTimesIn(zone) {
+  if ((zone ?? "UTC") === timeZone) return;
+  try {
+    times = formats(zone ?? "UTC");
+    timeZone = zone ?? "UTC";
+  } catch {
+    [times, timeZone] = [formats("UTC"), "UTC"];
+  }
+}
+
+/** What stands behind a time: "UTC", or the zone's offset at that time, such as "+02:00". */
+export function offset(at) {
+  if (timeZone === "UTC") return "UTC";
+  const name = times.offset.formatToParts(at).find(({ type }) => type === "timeZoneName").value;
+  return name.replace(/^GMT/, "") || "+00:00";
+}
+
 export const Z95 = 1.96;
 
 /** A number with separators; integers in full, however large (the server sends those as text). */
@@ -32,15 +57,15 @@ export const powers = (text) =>
 
 export const small = (value) => (value === null ? "∞" : value === 0 || (value >= 0.001 && value < 1e6) ? DIGITS.format(value) : powers(value.toExponential(value.toExponential(0) === value.toExponential(2).replace(".00", "") ? 0 : 2)));
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
-export const day = (at) => DAY.format(at);
-export const minute = (at) => MINUTE.format(at);
-export const clock = (at) => SECOND.format(at);
-export const moment = (at) => `${DAY.format(at)}, ${SECOND.format(at)} UTC`;
+export const day = (at) => times.day.format(at);
+export const minute = (at) => times.minute.format(at);
+export const clock = (at) => times.second.format(at);
+export const moment = (at) => `${day(at)}, ${clock(at)} ${offset(at)}`;
 
 /** A window: its day, and its hours where it is not just that day. */
 export function windowName(start, end) {
-  const wholeDays = start % 86_400_000 === 0 && (end - start) % 86_400_000 === 0;
-  if (wholeDays) return end - start === 86_400_000 ? day(start) : `${day(start)} to ${day(end - 1)}`;
+  const midnight = (at) => (timeZone === "UTC" ? at % 86_400_000 === 0 : clock(at) === "00:00:00" || day(at - 1) !== day(at));
+  if (midnight(start) && midnight(end)) return day(start) === day(end - 1) ? day(start) : `${day(start)} to ${day(end - 1)}`;
   return `${day(start)}, ${minute(start)}–${minute(end)}`;
 }
 

@@ -7,9 +7,10 @@ from zoneinfo import TZPATH, ZoneInfo, reset_tzpath
 import numpy as np
 import pytest
 
-from susurrus.agents.config.calendars import FITS_FROM, calendar_of, fits, local_text, starts_of
+from susurrus.agents.config.calendars import FITS_FROM, calendar_of, fits, starts_of
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.windows import CalendarLength, CalendarWindows
+from susurrus.topics.records.zones import local_date, local_text
 
 ZONES = [
     "Europe/Berlin",
@@ -160,3 +161,5 @@ def test_instants_as_clocks_show_them() -> None:
     assert local_text("Europe/Berlin", 1_792_969_200_001) == "2026-10-26T00:00:00.001+01:00"
     assert local_text("Asia/Kathmandu", 0) == "1970-01-01T05:30:00+05:30"
     assert local_text("Europe/Berlin", 253_402_300_799_999).endswith("Z")
+    assert local_text(None, 0) == "1970-01-01T00:00:00Z"
+    assert local_date("Europe/Berlin", 1_792_879_200_000) == "2026-10-25"

@@ -98,6 +98,7 @@ def test_days_of_23_and_25_hours_are_the_references_and_kills_change_no_byte(
             day = starts.index(row.window)
             assert json.loads(message.value())["window_end"] == iso(starts[day + 1])
             assert row.of_triggers == HOURS[first][day]
+            assert row.window_date == f"{midnight(first, day):%Y-%m-%d}"
             numbers = [round(row.values[name].estimate / grid) for name, grid in grids.items()]
             published[(row.window, row.trigger, canonical(row.key))] = numbers
         raw_events = [
@@ -109,9 +110,16 @@ def test_days_of_23_and_25_hours_are_the_references_and_kills_change_no_byte(
         assert {start for start, *_ in wanted} == set(starts[:3])
         assert published == {key: [numbers[i] for i in order] for key, numbers in wanted.items()}
         whole = [each for each in releases(settings, follow=False) if each.final]
+        assert [each.to_dict()["window_start"] for each in whole] == [
+            midnight(first, day).isoformat() for day in range(3)
+        ]
         assert [(each.window_start, each.window_end, each.trigger) for each in whole] == [
             (start, end, hours) for start, end, hours in zip(starts[:-1], starts[1:], HOURS[first], strict=True)
         ]
+        second = f"{midnight(first, 1):%Y-%m-%d}"
+        [*_, named] = releases(settings, window=second, final=True)
+        assert (named.window_start, named.window_date, named.trigger) == (starts[1], second, HOURS[first][1])
+        assert f"window {midnight(first, 1).isoformat()} · final" in named.table()
     if first != KILLED:
         return
     with Pipeline(kafka, tmp_path, raw, merged(days(first), CRASHING)) as pipeline:
