@@ -92,9 +92,9 @@ class Combined:
 class Release(Tabular):
     """One release of a window: what had come until its trigger, by key. Times in ms since the Unix epoch.
 
-    time_zone: on whose clocks the window is a day, a week or a month; None for windows of one length. fields: names of the key's
-    parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON. columns: by name, n estimates each.
-    ranking: of the configuration, for `top`; None where it has none.
+    time_zone: on whose clocks the window is a day, a week or a month; None for windows of one length. fields: names of the
+    key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON. columns: by name, n
+    estimates each. ranking: of the configuration, for `top`; None where it has none.
     """
 
     window_start: int
@@ -379,7 +379,7 @@ class TopRelease(Release):
         state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
         rows = f"{len(self):,} of {self.of_keys:,} published keys"
         cut = f", {shown:,} shown" if shown < len(self) else ""
-        return f"window {format_time(self.window_start)} · {state} · {self.ranking} · {rows}{cut}"
+        return f"window {local_text(self.time_zone, self.window_start)} · {state} · {self.ranking} · {rows}{cut}"
 
     def _column(self, column: str | None) -> str:
         return super()._column(self.ranking.order_by if column is None else column)

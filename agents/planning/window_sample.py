@@ -89,8 +89,9 @@ def read_window(
         chosen = trusted(clients, stamped(clients, topics, start, beyond), clock.chosen)
         if chosen.records > MOST_RECORDS:
             raise ConfigurationError(
-                f"--window {settings.window.instant_text(start)}: up to {chosen.records:,} records of {settings.input.called} would "
-                f"be read, and at most {MOST_RECORDS:,} are; give a file with all records of some of the users instead (--sample)"
+                f"--window {settings.window.instant_text(start)}: up to {chosen.records:,} records of {settings.input.called} "
+                f"would be read, and at most {MOST_RECORDS:,} are; give a file with all records of some of the users "
+                "instead (--sample)"
             )
         return chosen
 

@@ -37,7 +37,8 @@ class Clauses:
     having: Span | None
     order_by: Span | None
     limit: Span | None
-    emit: Span
+    emit: Span | None
+    """None where CUMULATE says how often results are published."""
 
 
 def clauses(source: StatementText) -> Clauses:
@@ -69,7 +70,7 @@ def clauses(source: StatementText) -> Clauses:
         ("GROUP BY", "write GROUP BY key, TUMBLE(ROWTIME, INTERVAL '1' DAY); without a key for one total"),
         ("EMIT", "say how often results are published: EMIT EVERY INTERVAL '15' MINUTE"),
     ):
-        if word not in at:
+        if word not in at and not (word == "EMIT" and rest.find("CUMULATE") is not None):
             raise Span(source, (), rest.end).error(f"{word} is missing; {hint}")
     if list(at.values()) != sorted(at.values()):
         late = next(w for w, after in zip(at, list(at)[1:], strict=False) if at[w] > at[after])
@@ -87,7 +88,7 @@ def clauses(source: StatementText) -> Clauses:
         parts.get("HAVING"),
         parts.get("ORDER BY"),
         parts.get("LIMIT"),
-        parts["EMIT"],
+        parts.get("EMIT"),
     )
 
 

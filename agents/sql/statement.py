@@ -32,9 +32,12 @@ from susurrus.agents.sql.values import (
 
 ROWTIME: Final = "ROWTIME"
 """Names the record's own timestamp in TUMBLE."""
+_LAST_PART: Final = (
+    "as a last part, TIMESTAMP '...' is the origin, and 'Europe/Berlin' makes it a day, week or month of a time zone"
+)
 _WINDOWS: Final = {
-    "TUMBLE": "write TUMBLE(time, INTERVAL '1' DAY), with TIMESTAMP '...' as a third part for the origin, or 'Europe/Berlin' for "
-    "days of a time zone",
+    "TUMBLE": f"write TUMBLE(time, INTERVAL '1' DAY); {_LAST_PART}",
+    "CUMULATE": f"write CUMULATE(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY): step, then size; {_LAST_PART}",
     "HOP": "write HOP(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY), with TIMESTAMP '...' as a fourth part for the origin",
 }
 """The functions that make windows, and how each is written."""
@@ -93,12 +96,21 @@ def statement(source: StatementText) -> Statement:
     ranked, places = ranking(parts, [column.table["name"] for column in columns])
     found.settings |= ranked
     found.places |= places
-    if parts.emit.word(0) != "EVERY":
-        raise parts.emit.error("write EMIT EVERY INTERVAL '15' MINUTE")
-    found.give("window.trigger_every", duration(parts.emit.part(1)), parts.emit)
+    if parts.emit is not None:
+        _emit(parts.emit, found)
     if (slide := found.places.get("window.rolling")) is not None:
         _hop(slide, found)
     return found
+
+
+def _emit(emit: Span, found: Statement) -> None:
+    """Read EMIT, which may repeat the step of CUMULATE."""
+    if emit.word(0) != "EVERY":
+        raise emit.error("write EMIT EVERY INTERVAL '15' MINUTE")
+    every = duration(emit.part(1))
+    if found.settings.get("window.trigger_every", every) != every:
+        raise emit.error("CUMULATE names another step; leave EMIT out, or write the same interval")
+    found.give("window.trigger_every", every, emit)
 
 
 def _options(span: Span, found: Statement) -> dict[str, tuple[Any, Span]]:
@@ -168,10 +180,13 @@ def _bounds(
 
 
 def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
-    """Read TUMBLE, the window, or HOP, which adds the rolling view. Returns its part of GROUP BY."""
+    """Read the window: TUMBLE, HOP, which adds the rolling view, or CUMULATE. Returns its part of GROUP BY.
+
+    CUMULATE(time, step, size) is TUMBLE(time, size) with a release at every step, of all that has come since the window began.
+    """
     tumbles = [group for group in groups if group.word(0) in _WINDOWS and group.kind(1) == TokenType.L_PAREN]
     if not tumbles:
-        other = next((g for g in groups if g.word(0) in ("SESSION", "CUMULATE")), None)
+        other = next((g for g in groups if g.word(0) == "SESSION"), None)
         if other is not None:
             raise other.error("windows do not overlap, and do not depend on data; use TUMBLE")
         raise place.error("the window is missing; add TUMBLE(ROWTIME, INTERVAL '1' DAY), or a field with the time")
@@ -185,6 +200,10 @@ def _tumble(groups: list[Span], place: Span, found: Statement) -> Span:
     parts = arguments.items()
     if name == "HOP" and len(parts) > 2:
         found.give("window.rolling", True, parts.pop(1))
+    if name == "CUMULATE":
+        if not 3 <= len(parts) <= 4:
+            raise tumble.error(_WINDOWS[name])
+        found.give("window.trigger_every", duration(parts[1]), parts.pop(1))
     if not 2 <= len(parts) <= 3:
         raise tumble.error(_WINDOWS[name])
     if (hint := meant(parts[0])) is not None and field_or_none(parts[0]) is None:

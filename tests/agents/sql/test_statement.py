@@ -166,6 +166,19 @@ def test_a_window_in_a_time_zone(unit: str) -> None:
     assert "window.origin" not in found
 
 
+def test_cumulate_is_a_window_with_a_release_at_every_step() -> None:
+    tumble = read(GOOD).settings
+    cumulate = GOOD.replace("TUMBLE(ts, INTERVAL '1' DAY)", "CUMULATE(ts, INTERVAL '15' MINUTE, INTERVAL '1' DAY)")
+    assert read(cumulate).settings == tumble
+    alone = cumulate.replace("EMIT EVERY INTERVAL '15' MINUTE", "")
+    assert alone != cumulate
+    assert read(alone).settings == tumble
+    days = read(alone.replace("INTERVAL '1' DAY", "INTERVAL '1' DAY, 'Asia/Kolkata'")).settings
+    assert days == {**tumble, "window.length": "1 day", "window.time_zone": "Asia/Kolkata"}
+    origin = read(alone.replace("INTERVAL '1' DAY", "INTERVAL '1' DAY, TIMESTAMP '2026-01-01T05:00:00Z'")).settings
+    assert origin == {**tumble, "window.origin": "2026-01-01T05:00:00Z"}
+
+
 def test_window_and_topic() -> None:
     text = GOOD.replace(
         "TUMBLE(ts, INTERVAL '1' DAY)", "TUMBLE(rowtime, INTERVAL 1 WEEK, TIMESTAMP '2026-01-01T05:00:00Z')"
@@ -354,6 +367,18 @@ WRONG = [
         "there are two windows; leave one TUMBLE out",
     ),
     (", TUMBLE(ts, INTERVAL '1' DAY)", "", "url", "the window is missing"),
+    (
+        "TUMBLE(ts, INTERVAL '1' DAY)",
+        "CUMULATE(ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+        "EVERY INTERVAL '15' MINUTE",
+        "CUMULATE names another step",
+    ),
+    (
+        "TUMBLE(ts, INTERVAL '1' DAY)",
+        "CUMULATE(ts, INTERVAL '1' DAY)",
+        "CUMULATE(ts, INTERVAL '1' DAY)",
+        "step, then size",
+    ),
     ("INTERVAL '1' DAY", "INTERVAL '1' MONTH", "MONTH", "months and years differ in length"),
     (
         "INTERVAL '1' DAY",
