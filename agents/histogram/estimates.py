@@ -398,8 +398,9 @@ def add_windows(releases: Iterable[Release], column: str | None = None, keys: Ke
     parts = []
     for release in releases:
         if release.overlaps:
+            end = local_text(release.time_zone, release.trigger_time)
             raise SusurrusError(
-                f"period ending {format_time(release.trigger_time)}: a rolling view covers records that other windows and periods "
+                f"period ending {end}: a rolling view covers records that other windows and periods "
                 "cover, too, so it cannot be added to them; add final releases of windows"
             )
         if release.window_start in seen:
