@@ -49,7 +49,9 @@ def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tu
     """(strategy, scenario, defect): the real code in every scenario, and each defect in the scenarios made for it."""
     for strategy in strategies:
         for name, scenario in SCENARIOS.items():
-            if (scenario.only and strategy not in scenario.only) or (scenario.pipeline_only and not pipeline):
+            if (scenario.only and strategy not in scenario.only) or (
+                scenario.rolling if pipeline else scenario.pipeline_only
+            ):
                 continue
             yield strategy, name, REAL
             for defect in scenario.exposes:

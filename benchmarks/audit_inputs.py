@@ -70,6 +70,7 @@ class Scenario:
     only partition of a topic of its own; with one, all are of one topic. `table`: keys are looked up in a table, which has the
     keys of the scenario and no others. `centred`: the field lies between 0 and 2 L, and every value is 2 L, so that each adds
     L to the sum of the distances from the middle; else they are L, between -L and L.
+    `rolling`: readers see two windows, the first of which has the user, and the rolling view; the mechanism alone.
     """
 
     what: str
@@ -94,6 +95,7 @@ class Scenario:
     topics: int = 1
     table: bool = False
     centred: bool = False
+    rolling: bool = False
 
     @property
     def pipeline_only(self) -> bool:

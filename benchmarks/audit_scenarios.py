@@ -36,12 +36,14 @@ from audit_statistics import Outputs
 
 from susurrus.agents.planning.states import StateTable
 from susurrus.mechanisms.accounting import tail_quantile
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.histogram import dp_sqlp, tree
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
 from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.factored import Values
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.rest import RestOfWindow
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.strategy import Increments, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums
@@ -66,6 +68,7 @@ DEFECTS = {
     "caps for each topic": "a user has caps of its own in every raw topic",
     "weights not divided": "a column has its weight times an equal share, as if weights added up to the number of columns",
     "lookup remembers": "a key that a lookup table has not finds what was found for the record before it",
+    "rest of exact counts": "a rolling view takes the rest of the window before from exact running totals",
     "half of the width": "the mechanism is told half of what a value may be away from the centre",
     **audit_closing_defects.DEFECTS,
 }
@@ -84,6 +87,11 @@ def boundary(present: bool, *, others: int, keys: int) -> Input:
 def burst(present: bool, *, records: int) -> Input:
     """All the user's records on one key at the first trigger."""
     return make([(0, 0, 1)] * records if present else [])
+
+
+def late(present: bool, *, trigger: int) -> Input:
+    """One record, at this trigger."""
+    return make([(0, 0, trigger)] if present else [])
 
 
 def spread(present: bool, *, records: int) -> Input:
@@ -410,6 +418,18 @@ SCENARIOS: dict[str, Scenario] = {
         by_strategy=VALUES_ONLY,
         exposes=("weights not divided",),
     ),
+    "a rolling view": Scenario(
+        what="one record in a window, read there and in the view of the next one",
+        keys=1,
+        users=1,
+        build=partial(late, trigger=3),
+        plan={"epsilon": 1.0, "triggers": 4, "max_records": 1, **TIGHT},
+        declared=True,
+        inputs=2,
+        only=("toeplitz", ALONE, "closing"),
+        rolling=True,
+        exposes=("rest of exact counts",),
+    ),
     **audit_closing.SCENARIOS,
 }
 
@@ -508,14 +528,34 @@ def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed:
     source = NoiseSource(seed.to_bytes(32, "little"), epoch=b"audit", config=plan.digest(), pipeline="audit")
     seen = []
     for number in range(scenario.inputs):
-        # With two inputs of one window, only the second has the user; a second epoch has noise of its own.
-        here = present and number == scenario.inputs - 1
+        # With two inputs of one window, only the second has the user; a second epoch has noise of its own. So has the next window.
+        here = present and number == (0 if scenario.rolling else scenario.inputs - 1)
         noise = source.window(2 * number + present if defect != "noise reused" else present)
         if defect == "noise scale":
             noise = QuietNoise(noise)
         with remembered_by_prefix(defect):
             seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
+    if scenario.rolling:
+        seen.append(_rolling(mechanism, *seen, scenario.build(present) if defect == "rest of exact counts" else None))
     return Outputs.joined(seen)
+
+
+def _rolling(mechanism: Strategy, before: Outputs, now: Outputs, exact: Input | None) -> Outputs:
+    """The rolling view of two windows, in which every key has a row. exact: of the first one, where the defect looks at it."""
+    trials, numbers, T = now.estimates.shape
+    columns = mechanism.plan.columns
+    end = before.estimates[:, :, -1].reshape(-1, len(columns)).astype(np.int64)
+    errors = np.broadcast_to(mechanism.standard_errors()[-1], end.shape)
+    view = now.estimates.copy()
+    for trigger in range(1, T):
+        since = np.full(len(end), trigger)
+        early = before.estimates[:, :, trigger - 1].reshape(-1, len(columns)).astype(np.int64)
+        rest, _ = RestOfWindow.of(mechanism, since, Trigger(T)).rows(since, early, end, end, errors)
+        if exact is not None:
+            later = sum(when > trigger for when in exact.trigger)
+            rest = np.broadcast_to([later * (L if column.kind == "sum" else 1) for column in columns], rest.shape)
+        view[:, :, trigger - 1] += rest.reshape(trials, numbers)
+    return Outputs(published=np.ones_like(now.published), estimates=view)
 
 
 def _window(
