@@ -11,6 +11,7 @@ from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.due import Announced, next_due
 from susurrus.agents.histogram.estimates import Release, TopRelease
 from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.rolling_releases import RollingReader, RollingRelease
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.windows import Window, Windows
 from susurrus.agents.kafka.clients import Clients
@@ -20,6 +21,8 @@ from susurrus.topics.progress import Progress
 PAGE: Final = 25
 MOST: Final = 200
 """Rows that one answer has at most."""
+FIRST: Final = 12
+"""Rows of the rolling view, by default."""
 _SORTS: Final = ("estimate", "key", "interval")
 
 
@@ -48,15 +51,21 @@ class HistogramBoard(Board):
             "every_text": format_duration(settings.window.trigger_every),
             "of_triggers": settings.triggers,
             "ranking": None if settings.top is None else str(settings.top.ranking),
+            "rolling": settings.window.rolling,
         }
         self._tops: dict[int, TopRelease] = {}
         """The ranking of the newest trigger of each window, where there are rankings."""
+        self._rolling: RollingRelease | None = None
+        """The newest rolling view, where there is one."""
 
     def open(self, clients: Clients) -> None:
         """See `Board.open`. What is announced says which windows are the newest."""
         self._said = list[Progress]()
         reader = ReleaseReader(self.settings, since=self._since, heard=self._said.append)
         self._reader = self.opened.enter_context(reader)
+        self._rolling_reader: RollingReader | None = None
+        if self.settings.window.rolling:
+            self._rolling_reader = self.opened.enter_context(RollingReader(self.settings, since=_newest_two))
 
     def _since(self, announced: list[AnnouncedRelease]) -> int | None:
         """The first trigger's time of the oldest window that is kept."""
@@ -72,11 +81,13 @@ class HistogramBoard(Board):
     @property
     def caught_up(self) -> bool:
         """See `Board.caught_up`."""
-        return self._reader.caught_up
+        return self._reader.caught_up and (self._rolling_reader is None or self._rolling_reader.caught_up)
 
     def poll(self, seconds: float) -> tuple[Sequence[Release], list[Progress]] | None:
         """See `Board.poll`: releases and announcements."""
         releases = self._reader.poll(seconds)
+        if self._rolling_reader is not None:
+            releases += self._rolling_reader.poll(0)
         said = self._said[:]
         self._said.clear()
         return (releases, said) if releases or said else None
@@ -89,6 +100,14 @@ class HistogramBoard(Board):
         return any(changed)
 
     def _add(self, release: Release) -> bool:
+        if isinstance(release, RollingRelease):
+            shown = self._rolling
+            newer = shown is None or (shown.trigger_time, shown.epoch_number) < (
+                release.trigger_time,
+                release.epoch_number,
+            )
+            self._rolling = release if newer else shown
+            return newer
         if not self.windows.add(release):
             return False
         if self.settings.top is not None:
@@ -133,14 +152,16 @@ class HistogramBoard(Board):
         }
 
     def answer(self, question: str, query: Query) -> dict[str, Any]:
-        """`table`, `curves` or `ranking`."""
+        """`table`, `curves`, `ranking` or `rolling`."""
         if question == "table":
             return self._table(query)
         if question == "curves":
             return self._curves(query)
         if question == "ranking":
             return self._ranking(query)
-        raise BadQuestion("here are table, curves and ranking")
+        if question == "rolling":
+            return self._rolling_rows(query)
+        raise BadQuestion("here are table, curves, ranking and rolling")
 
     def _window(self, query: Query) -> Window | None:
         start = whole(query, "window", None, low=-(1 << 62))
@@ -223,6 +244,29 @@ class HistogramBoard(Board):
             ],
         }
 
+    def _rolling_rows(self, query: Query) -> dict[str, Any]:
+        """The largest rows of the newest rolling view, and from when and until when each counts."""
+        name, limit, view = self._column(query), whole(query, "limit", FIRST, 1, MOST), self._rolling
+        if view is None or not view.columns:
+            return {"period": None, "column": name, "keys": 0, "whole": 0, "rows": []}
+        column = view.columns[name]
+        measured = [(row, column.at(row)) for row in view.largest(limit, name)]
+        return {
+            "period": [view.period_start, view.period_end],
+            "column": name,
+            "keys": len(view),
+            "whole": int(view.whole.sum()),
+            "rows": [
+                {
+                    "key": parts_of(view.keys[row]),
+                    "name": f"{name_of(view.keys[row]):016x}",
+                    "values": [exact(of.estimate), of.std_error],
+                    "counted": [int(view.counted_from[row]), int(view.counted_until[row])],
+                }
+                for row, of in measured
+            ],
+        }
+
     def _curves(self, query: Query) -> dict[str, Any]:
         """One key over the triggers of some windows. key: its name in a table. windows: their starts."""
         column = self._column(query)
@@ -247,6 +291,11 @@ class HistogramBoard(Board):
                 }
             )
         return {"column": column, "key": key, "curves": curves}
+
+
+def _newest_two(announced: list[AnnouncedRelease]) -> int | None:
+    """The time from which the newest view is read; of the newest one announced, rows may be missing."""
+    return min(sorted({each.time for each in announced})[-2:], default=None)
 
 
 def _starts(text: str) -> list[int]:

@@ -24,9 +24,12 @@ export class Board {
     this.first = el("ol", { class: "ranking" });
     this.firstNote = el("p", { class: "note" });
     this.ranked = el("section", { class: "card", "aria-labelledby": "ranking-title", hidden: true }, el("header", {}, el("h2", { id: "ranking-title" }, "Ranking"), this.firstNote), this.first, el("p", { class: "note" }, "A key that is missing here may still be large, and the first are too high on average."));
+    this.last = el("ol", { class: "ranking" });
+    this.lastNote = el("p", { class: "note" });
+    this.rolling = el("section", { class: "card", "aria-labelledby": "rolling-title", hidden: true }, el("header", {}, el("h2", { id: "rolling-title" }, "Rolling view"), this.lastNote), this.last, el("p", { class: "note" }, "Computed from the rows of two windows, at no cost. Who came in both counts twice."));
     this.epoch = el("p", { class: "note card", id: "epoch", hidden: true });
     this.waiting = el("section", { class: "card empty", hidden: true });
-    this.grid = el("div", { class: "grid", hidden: true }, this.table.card, el("div", { class: "side" }, this.curves.card, this.ranked, this.news, this.budget.card));
+    this.grid = el("div", { class: "grid", hidden: true }, this.table.card, el("div", { class: "side" }, this.curves.card, this.rolling, this.ranked, this.news, this.budget.card));
     fill(place, this.epoch, this.waiting, this.grid);
   }
 
@@ -105,10 +108,11 @@ export class Board {
     const column = this.state.columns.find(({ name }) => name === view.column)?.name ?? this.state.columns[0].name;
     const asked = (this.asking = {});
     try {
-      const [table, fresh, ranked] = await Promise.all([
+      const [table, fresh, ranked, rolling] = await Promise.all([
         ask("table", { window: main.start, column, search: view.search, sort: view.sort, order: view.order, offset: view.offset, limit: view.limit, new: view.new, beside: beside.map(({ start }) => start).join(",") }),
         main.new ? ask("table", { window: main.start, column, new: "1", limit: NEW_SHOWN }) : null,
         this.state.ranking ? ask("ranking", { window: main.start }) : null,
+        this.state.rolling ? ask("rolling", { column }) : null,
       ]);
       if (this.asking !== asked) return; // a later question is under way
       choose({ offset: String(table.offset) });
@@ -119,6 +123,7 @@ export class Board {
       this.curves.show(this.state, windows, curves, column);
       this.showNew(main, fresh);
       this.showRanking(main, ranked);
+      this.showRolling(rolling);
     } catch (error) {
       this.table.problem(error.message);
     }
@@ -143,6 +148,21 @@ export class Board {
     fill(
       this.first,
       ranked.rows.map(({ key, name, values: [estimate, error] }) => el("li", {}, el("button", { type: "button", "data-focus": `ranking-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(estimate)} ± ${margin(estimate, error)}`)),
+    );
+  }
+
+  showRolling(rolling) {
+    this.rolling.hidden = !rolling?.period;
+    if (!rolling?.period) return;
+    const [from, until] = rolling.period;
+    const less = rolling.keys - rolling.whole;
+    say(this.lastNote, `${rolling.column} · ${moment(from)} to ${moment(until)} · ${plural(rolling.keys, "key")}${less ? `, ${number(less)} of them count less` : ""}`);
+    fill(
+      this.last,
+      rolling.rows.map(({ key, name, values: [estimate, error], counted: [since, to] }) => {
+        const parts = [since === from ? "" : ` from ${moment(since)}`, to === until ? "" : ` until ${moment(to)}`].join("");
+        return el("li", {}, el("button", { type: "button", "data-focus": `rolling-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(estimate)} ± ${margin(estimate, error)}${parts && ` (counted${parts})`}`);
+      }),
     );
   }
 

@@ -4,9 +4,11 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
@@ -15,10 +17,11 @@ from susurrus.agents.dashboard import assets, server
 from susurrus.agents.dashboard.server import DashboardServer
 from susurrus.agents.histogram.board import HistogramBoard
 from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.rolling_releases import RollingRelease
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.dashboard.published import FakeFeed, released
-from tests.agents.released import WINDOW, settings
+from tests.agents.released import DAY, WINDOW, settings
 
 HOSTILE = ["", "<img src=x onerror=alert(1)>", "x" * 4096, "a\u0000b\n\u202eabc", "שלום", '"&quot;', 17, None]
 
@@ -247,6 +250,37 @@ def test_the_ranking_is_that_of_the_newest_release_of_a_window() -> None:
     assert [row["key"][0][0] for row in found.answer("ranking", {})["rows"]] == ["/z"]
     assert not found.take(([TWO], []))
     assert board([ONE]).state(WINDOW)["ranking"] is None
+
+
+def test_the_newest_rolling_view_is_shown_with_what_its_rows_count() -> None:
+    ours = HistogramSettings.of(settings(columns=[{"name": "visits"}], window={"trigger_every": "6h", "rolling": True}))
+    found = HistogramBoard(ours, "per user", keep=1, curve_bytes=1 << 20)
+    nothing = {"period": None, "column": "visits", "keys": 0, "whole": 0, "rows": []}
+    assert found.answer("rolling", {}) == nothing
+    older, newer = (rolling_of(trigger) for trigger in (1, 2))
+    assert found.take(([older, newer], []))
+    assert not found.take(([older], []))
+    said = found.answer("rolling", {"limit": "2"})
+    assert said["period"] == [newer.period_start, newer.period_end] == [WINDOW - DAY // 2, WINDOW + DAY // 2]
+    assert (said["keys"], said["whole"]) == (3, 1)
+    assert [(row["key"][0][0], row["values"], row["counted"]) for row in said["rows"]] == [
+        ("/b", [20, 2.5], [WINDOW, WINDOW + DAY // 2]),
+        ("/a", [10, 2.5], [WINDOW - DAY // 2, WINDOW + DAY // 2]),
+    ]
+    assert found.state(WINDOW)["rolling"] is True
+    assert found.state(WINDOW)["windows"] == []  # a view is no window
+    assert board([ONE]).state(WINDOW)["rolling"] is False
+
+
+def rolling_of(trigger: int) -> RollingRelease:
+    of = released({"/a": 5 * trigger, "/b": 10 * trigger, "/c": trigger}, trigger=trigger)
+    end = of.trigger_time
+    return RollingRelease(
+        **{each.name: getattr(of, each.name) for each in fields(Release)},
+        counted_from=np.array([end - DAY, WINDOW, end - DAY]),
+        counted_until=np.array([end, end, WINDOW]),
+        period_start=end - DAY,
+    )
 
 
 def test_a_path_leads_to_no_other_file() -> None:
