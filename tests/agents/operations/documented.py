@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.rank import RankStage
 from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.local.collect import CollectStage
@@ -12,7 +13,15 @@ from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.stream.stage import StreamStage
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "monitoring.md"
-STAGES: tuple[type[Stage], ...] = (RouteStage, BoundStage, ReleaseStage, StreamStage, CollectStage, ServerStage)
+STAGES: tuple[type[Stage], ...] = (
+    RouteStage,
+    BoundStage,
+    ReleaseStage,
+    RankStage,
+    StreamStage,
+    CollectStage,
+    ServerStage,
+)
 
 _ROW = re.compile(
     r"^\| `(susurrus_\w+)` \| (counter|gauge|histogram) \| [^|]+ \| ([^|]+) \| [^|]+ \| (yes|no) \|$", re.MULTILINE
