@@ -194,6 +194,13 @@ def measured_text(estimate: float, std_error: float, reach: float) -> tuple[str,
     return number(estimate), number(math.ceil(half) if whole else half)
 
 
+def interval_text(measured: Measured) -> str:
+    """The ends of an interval that is published with its estimate, at 95 %."""
+    assert measured.lower is not None
+    assert measured.upper is not None
+    return f"{number(measured.lower)} to {number(measured.upper)}"
+
+
 def arrow_array(arrow: Any, values: Sequence[Any]) -> Any:
     """A column of the values' own type: texts, booleans, integers or numbers. Where they differ, of their texts."""
     kinds = {type(value) for value in values if value is not None}

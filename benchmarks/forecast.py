@@ -150,7 +150,7 @@ def planned(case: Case, config: Path, sample: Path, *, share: float = 1.0) -> Pi
     """The plan of the strategy that runs, from a sample file."""
     configuration = Configuration(tables_of(config), config.parent)
     settings = configuration.histogram()
-    source = OfSample(in_grid_units(read_file(sample, settings, wide=True)), str(sample.name), share=share)
+    source = OfSample(in_grid_units(read_file(sample, settings, wide=True), settings), str(sample.name), share=share)
     return make_plan(configuration, source, strategies=[settings.choice.name], seeds=5)
 
 

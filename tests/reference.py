@@ -5,6 +5,7 @@ Shares the strategy's arithmetic with the product and nothing else: no blocks, n
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,7 +24,7 @@ from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.topics.records.raw import ComputedField, ValueField
+from susurrus.topics.records.raw import BucketField, ComputedField, Measurable
 
 NO_LAST_LOOK: dict[str, Any] = {"unknown_share": 0.0, "public_share": 0.0}
 """Parameters of `closing` for its stream alone."""
@@ -36,7 +37,7 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _value(record: dict[str, Any], field: ValueField) -> Any:
+def _value(record: dict[str, Any], field: Measurable) -> Any:
     """A measured field; a test that computes one itself puts it under the expression's text."""
     return record[field.path.expression if isinstance(field.path, ComputedField) else field.path]
 
@@ -51,7 +52,7 @@ def expected(
 ) -> dict[tuple[int, int, bytes], list[int]]:
     """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times."""
     plan, every = settings.plan(), settings.window.trigger_every
-    columns = len(plan.columns)
+    columns = plan.width
     lengths: dict[int, tuple[int, int]] = {}  # window -> (start, triggers)
     by_trigger: dict[int, dict[int, dict[bytes, list[tuple[int, int, bytes, list[int]]]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
@@ -64,7 +65,9 @@ def expected(
         parts = [record[name] for name in settings.input.key_names]
         key = canonical(parts[0] if len(parts) == 1 else parts)
         values = [
-            max(field.lowest, min(field.highest, round(_value(record, field) / field.grid)))
+            bisect_left(field.borders[1:-1], _value(record, field))
+            if isinstance(field, BucketField)
+            else max(field.lowest, min(field.highest, round(_value(record, field) / field.grid)))
             for field in settings.layout.values
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))
@@ -114,11 +117,14 @@ def expected(
                         users[key] += gained > 0
                     if not kept:
                         continue
-                    for index, column in enumerate(settings.measured_columns):
+                    places = [place.start for place in settings.layout.places]
+                    for index, column in zip(places, settings.measured_columns, strict=True):
                         if column.kind == "count":
                             sums[key][index] += 1
                         elif column.kind == "users":
                             sums[key][index] += first
+                        elif column.kind == "cells":
+                            sums[key][index + values[settings.layout.values.index(column.field)]] += 1
                         else:
                             value = values[settings.layout.values.index(column.field)]
                             middle = (column.field.lowest + column.field.highest) // 2
@@ -153,7 +159,7 @@ def expected(
                     Increments(
                         users=np.array([users[key] for key in some], np.int64),
                         weight=np.array([weight[key] for key in some], np.int64),
-                        sums=np.array([sums[key] for key in some], np.int64).reshape(len(some), len(plan.columns)),
+                        sums=np.array([sums[key] for key in some], np.int64).reshape(len(some), plan.width),
                         lists=None
                         if lists is None
                         else list_sums(

@@ -10,11 +10,15 @@ At a window's last trigger, a column whose estimate uses more than the stream al
 
     {"estimate":118,"std_error":9.25,"direct":{"estimate":131,"std_error":21.5}}
 
+A quantile has the ends of its 95 % interval, and the standard error of a normal distribution whose interval is as wide:
+
+    {"estimate":118.4,"std_error":12.5,"lower":96.0,"upper":145.0}
+
 Rows are built for a whole release at once, from one template; 0.5 us a row. Numbers have the shortest form that reads
 back the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -51,20 +55,24 @@ class ColumnRows:
     """One column of a release.
 
     estimate: int64[n] or float64[n]. std_error: float64[n], or one number for all rows. direct: both from the stream alone, where
-    the estimate uses more than that.
+    the estimate uses more than that. interval: float64[n] each, lower and upper end of the 95 % interval, where it is not that of
+    the normal distribution.
     """
 
     name: str
     estimate: Numbers
     std_error: Numbers | float
     direct: tuple[Numbers, Numbers | float] | None = None
+    interval: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """An estimate and its standard error."""
+    """An estimate and its standard error. lower, upper: the ends of the 95 % interval, where it is not a normal one's."""
 
     estimate: int | float
     std_error: float
+    lower: float | None = None
+    upper: float | None = None
 
 
 class MeasuredColumn(Measured, frozen=True):
@@ -168,7 +176,16 @@ def _column(name: str, measured: list[MeasuredColumn]) -> ColumnRows:
         alone = [of.direct or of for of in measured]
         direct = _numbers([of.estimate for of in alone]), np.array([of.std_error for of in alone], np.float64)
     estimate, std_error = _numbers([of.estimate for of in measured]), [of.std_error for of in measured]
-    return ColumnRows(name=name, estimate=estimate, std_error=np.array(std_error, np.float64), direct=direct)
+    ends = [(of.lower, of.upper) for of in measured]
+    interval = None
+    if any(end is not None for pair in ends for end in pair):
+        if None in (end for pair in ends for end in pair):
+            raise MalformedRecord(f'histogram row: column "{name}" has half an interval, or only in some rows')
+        lower, upper = np.array(ends, np.float64).T
+        interval = lower, upper
+    return ColumnRows(
+        name=name, estimate=estimate, std_error=np.array(std_error, np.float64), direct=direct, interval=interval
+    )
 
 
 def _numbers(values: list[int | float]) -> Numbers:
@@ -212,21 +229,24 @@ def _members(column: ColumnRows) -> json_rows.Members:
         "estimate": column.estimate,
         "std_error": column.std_error,
     }
+    if column.interval is not None:
+        members["lower"], members["upper"] = column.interval
     if column.direct is not None:
         members["direct"] = dict(zip(("estimate", "std_error"), column.direct, strict=True))
     return members
 
 
-def schema(key: Sequence[str], columns: Sequence[str], *, dated: bool = False) -> RowSchema:
-    """The schema of the rows. key: names of the key's parts. columns: names of the published columns. dated: windows are of a
-    calendar."""
+def schema(
+    key: Sequence[str], columns: Sequence[str], intervals: Container[str] = (), *, dated: bool = False
+) -> RowSchema:
+    """The schema of the rows. Arguments as in `key_and_values`. dated: windows are of a calendar."""
     members = (
         Field("window_start", Leaf.INSTANT, "the window's first instant"),
         Field("window_end", Leaf.INSTANT, "the first instant after the window"),
         *((_WINDOW_DATE,) if dated else ()),
         Field("trigger", Leaf.INTEGER, "number of the release in its window, from 1 on"),
         Field("of_triggers", Leaf.INTEGER, "releases of the window"),
-        *key_and_values(key, columns),
+        *key_and_values(key, columns, intervals),
         Field("strategy", Leaf.TEXT, "the mechanism that released the row"),
         Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
         Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
@@ -234,10 +254,11 @@ def schema(key: Sequence[str], columns: Sequence[str], *, dated: bool = False) -
     return RowSchema(Members("HistogramRow", members), "A released row of a private histogram.", VERSION)
 
 
-def key_and_values(key: Sequence[str], columns: Sequence[str]) -> tuple[Field, Field]:
-    """What a row is about, and what it says. key: names of the key's parts. columns: names of the published columns."""
+def key_and_values(key: Sequence[str], columns: Sequence[str], intervals: Container[str] = ()) -> tuple[Field, Field]:
+    """What a row is about, and what it says. key: names of the key's parts. columns: names of the published columns. intervals:
+    those of them whose interval is published, too."""
     parts = tuple(Field(name, Leaf.SCALAR, f"{name}, as the producers write it") for name in key)
-    values = tuple(Field(name, _COLUMN, f"column {name}") for name in columns)
+    values = tuple(Field(name, _WITH_INTERVAL if name in intervals else _COLUMN, f"column {name}") for name in columns)
     return Field("key", Parts(parts), "what is counted"), Field("values", Members("Values", values), "by column")
 
 
@@ -254,5 +275,14 @@ _COLUMN = Members(
             "the estimate from the row's own measurements alone, where the other uses more; add these over keys",
             "optional",
         ),
+    ),
+)
+_WITH_INTERVAL = Members(
+    "MeasuredQuantile",
+    (
+        Field("estimate", Leaf.NUMBER, "the published estimate"),
+        Field("std_error", Leaf.NUMBER, "that of the normal distribution whose 95 % interval is as wide as this one"),
+        Field("lower", Leaf.NUMBER, "the lower end of the 95 % interval"),
+        Field("upper", Leaf.NUMBER, "its upper end"),
     ),
 )

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from susurrus.topics.records.assembly import spread
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.numbers import on_grid
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema, whole_key
 from susurrus.topics.records.scanning import CodedScalars, DecompressedBatch, Scanned, Scanner
@@ -29,6 +28,7 @@ class RawBatchDecoder:
         if len(paths) < len(self._decoder.scalars):
             raise ValueError("a scalar is computed: it is no field of the record")
         self._reader = JsonReader(paths)
+        self._places = [value.placer() for value in schema.values]
         distinct: list[Path] = list(dict.fromkeys(paths))
         number = [distinct.index(path) for path in paths]
         users, values = len(schema.user), len(schema.values)
@@ -57,8 +57,8 @@ class RawBatchDecoder:
             grouped = [with_rest(key, left, rest.key, rest.keys, reason == 0) for key in grouped]
         key, keys = (grouped[0].codes, grouped[0].items) if grouped else whole_key(reason)
         values = np.zeros((len(found), len(schema.values)), np.int64)
-        for number, field in enumerate(schema.values):
-            values[:, number] = on_grid(found.numbers[number], field.grid, field.lowest, field.highest)
+        for number, place in enumerate(self._places):
+            values[:, number] = place(found.numbers[number])
         if rest is not None:
             values[left] = rest.values
         times = None

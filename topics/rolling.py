@@ -13,7 +13,7 @@ window has not published yet is counted until its start. Nothing is guessed of t
 As in histogram, a column whose estimate uses more than the row's own measurements has `direct` beside it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -164,8 +164,8 @@ def _times(texts: list[str]) -> npt.NDArray[np.int64]:
     return np.array([of[text] for text in texts], np.int64)
 
 
-def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
-    """The schema of the rows. key: names of the key's parts. columns: names of the published columns."""
+def schema(key: Sequence[str], columns: Sequence[str], intervals: Container[str] = ()) -> RowSchema:
+    """The schema of the rows. Arguments as in `histogram.key_and_values`."""
     members = (
         Field("period_start", Leaf.INSTANT, "the period's first instant: one window's length before its end"),
         Field("period_end", Leaf.INSTANT, "the first instant after the period: the time of the release"),
@@ -173,7 +173,7 @@ def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
         Field("window_end", Leaf.INSTANT, "the first instant after that window"),
         Field("trigger", Leaf.INTEGER, "number of the release in its window, from 1 on"),
         Field("of_triggers", Leaf.INTEGER, "releases of the window"),
-        *histogram.key_and_values(key, columns)[:1],
+        *histogram.key_and_values(key, columns, intervals)[:1],
         Field(
             "counted_from",
             Leaf.INSTANT,
@@ -184,7 +184,7 @@ def schema(key: Sequence[str], columns: Sequence[str]) -> RowSchema:
             Leaf.INSTANT,
             "the row counts until here; before period_end where the key has no row of this window",
         ),
-        *histogram.key_and_values(key, columns)[1:],
+        *histogram.key_and_values(key, columns, intervals)[1:],
         Field("strategy", Leaf.TEXT, "the mechanism that released the rows that this one is computed from"),
         Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
         Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),

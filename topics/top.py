@@ -9,7 +9,7 @@ Key and values of a row are, byte for byte in JSON, those of its row in `histogr
 large: docs/guarantees/post-processing.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -109,10 +109,11 @@ def encode(release: TriggerHeader, ranking: str, rows: Sequence[bytes]) -> tuple
     return msgspec.json.encode(_Key(start)), msgspec.json.encode(value)
 
 
-def schema(key: Sequence[str], columns: Sequence[str], *, dated: bool = False) -> RowSchema:
-    """The schema of the values. key: names of the key's parts. columns: names of the published columns. dated: windows are of a
-    calendar."""
-    of_rows = {field.name: field for field in histogram.schema(key, columns, dated=dated).members.fields}
+def schema(
+    key: Sequence[str], columns: Sequence[str], intervals: Container[str] = (), *, dated: bool = False
+) -> RowSchema:
+    """The schema of the values. Arguments as in `histogram.schema`."""
+    of_rows = {field.name: field for field in histogram.schema(key, columns, intervals, dated=dated).members.fields}
     ranked = Members(
         "RankedRow",
         (Field("rank", Leaf.INTEGER, "from 1 on"), of_rows["key"], of_rows["values"]),

@@ -23,6 +23,8 @@ _MEASURED: Final = {
     "mean": "the mean of {value}",
     "variance": "the variance of {value}",
     "stddev": "the standard deviation of {value}",
+    "quantiles": "the quantile at {at} of {value}",
+    "spread": "the interquartile range of {value}",
 }
 
 
@@ -144,9 +146,22 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
         f"every {format_duration(window.trigger_every)}, for the window of {window.length_text} so far "
         f"({settings.triggers_text} triggers)",
     )
-    for column, published in zip(settings.columns, settings.layout.published, strict=True):
+    by_name = {each.column.name: each for each in settings.layout.published}
+    for column in settings.columns:
+        parts = column.column().parts()
+        published = by_name[parts[0].name]
         value = column.expression or column.field
-        text = _MEASURED.get(column.kind, column.kind).format(value=value)
+        shares = " and ".join(f"{share:g}" for share in column.at or ())
+        text = _MEASURED.get(column.kind, column.kind).format(value=value, at=shares)
+        if column.limits is not None and column.buckets_text is not None:
+            lower, upper = column.limits
+            names = f"; published as {', '.join(part.name for part in parts)}" if len(parts) > 1 else ""
+            yield (
+                column.name,
+                f"{text}, each value clamped to [{lower:,g}, {upper:,g}] and counted in one of {column.buckets_text}; noisy, with "
+                f"an interval that holds it in 95 % of the cases{names}",
+            )
+            continue
         if column.limits is not None:
             lower, upper = column.limits
             centre = published.column.centre

@@ -189,7 +189,7 @@ def _sample_of(
         reach_both(settings)
         found = read_topic(settings, records, wide=True, progress=reading)
         title = f"the newest {len(found):,} records of topic {settings.input.called}"
-    return OfSample(in_grid_units(found), title, share=share, stretch=stretch, most=windows)
+    return OfSample(in_grid_units(found, settings), title, share=share, stretch=stretch, most=windows)
 
 
 def _law_of(**of: Any) -> WindowSource:

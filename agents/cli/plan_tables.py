@@ -50,7 +50,7 @@ def _parts(plan: PipelinePlan, width: int) -> Iterator[RenderableType]:
     yield from _verdict(plan)
     yield from _matrices(plan, usable)
     if own.outcome is not None:
-        yield from _sizes(plan.runs, own.outcome, plan.settings.columns[0].name)
+        yield from _sizes(plan.runs, own.outcome, plan.settings.published_columns[0].name)
         yield from _losses(own.outcome, plan)
         yield from _volumes(plan.runs, own.outcome.volumes, plan)
     else:
@@ -91,7 +91,7 @@ def _reason(name: str) -> str:
 
 
 def _ends(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Table:
-    name = plan.settings.columns[0].name
+    name = plan.settings.published_columns[0].name
     table = _table("strategy", "keys published", "their records", f"ℓ1 of {name}", "of its total", "records kept")
     for each in usable:
         if each.outcome is None:
@@ -143,7 +143,7 @@ def _matrices(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Iterato
         yield _note(
             "If they come steadily up to that trigger, and it is the first key of each of them (with strategies that rank keys)."
         )
-    for column in plan.settings.columns:
+    for column in plan.settings.published_columns:
         if not any(column.name in each.std_errors for each in usable):
             continue
         yield from _section(f"Standard error of {column.name}")
@@ -159,11 +159,11 @@ def _matrices(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Iterato
             if each.outcome is not None:
                 table.add_row(_named(each.name, plan.runs), *(f"{row.keys.mean:,.0f}" for row in each.outcome.triggers))
         yield table
-        yield from _section(f"ℓ1 of {plan.settings.columns[0].name}, as a share of its total")
+        yield from _section(f"ℓ1 of {plan.settings.published_columns[0].name}, as a share of its total")
         table = _table("strategy", *(f"trigger {row.trigger}" for row in _outcome(plan).triggers))
         for each in usable:
             if each.outcome is not None:
-                name = plan.settings.columns[0].name
+                name = plan.settings.published_columns[0].name
                 shares = (_share(row.columns[name].relative.mean) for row in each.outcome.triggers)
                 table.add_row(_named(each.name, plan.runs), *shares)
         yield table
@@ -246,7 +246,7 @@ def _volumes(name: str, volumes: Volumes, plan: PipelinePlan) -> Iterator[Render
 
 
 def _what_if(plan: PipelinePlan, width: int) -> Iterator[RenderableType]:
-    name = plan.settings.columns[0].name
+    name = plan.settings.published_columns[0].name
     yield from _section("What if")
     constants = list(plan.what_if[0].changes)
     known = any(each.forecast is not None and each.forecast.outcome is not None for each in plan.what_if)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from susurrus.agents.histogram.columns import Layout
+from susurrus.agents.histogram.quantile_needs import quantile_needs
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.strategy import Strategy
 
@@ -27,6 +28,7 @@ def about_columns(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str
                 "needs",
                 f"{column.column.name}: about {records:,.0f} records of a key, {column.column.purpose}",
             )
+    yield from (("needs", sentence) for sentence in quantile_needs(layout, std_errors))
 
 
 def _shares(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,7 @@ class HistogramBoard(Board):
             "strategy": settings.choice.name,
             "why": settings.choice.reason,
             "fields": list(settings.input.key_names),
-            "columns": [{"name": column.name, "kind": column.kind} for column in settings.columns],
+            "columns": [{"name": column.name, "kind": column.kind} for column in settings.published_columns],
             "length": settings.calendar.windows.usual,
             "length_text": settings.window.length_text,
             "time_zone": settings.window.time_zone,
@@ -171,7 +171,7 @@ class HistogramBoard(Board):
         return found
 
     def _column(self, query: Query) -> str:
-        names = [column.name for column in self.settings.columns]
+        names = [column.name for column in self.settings.published_columns]
         name = query.get("column") or names[0]
         if name not in names:
             raise BadQuestion("column: is not published")

@@ -334,7 +334,7 @@ class BoundStage(IntervalStage[ByUserBlock]):
             # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
             unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
         sums = measure(self._users.lists(window), lists, numbers, unit)
-        return self._outputs(block_of(self.partition, interval, start, keys, sums, len(self._columns.measured)))
+        return self._outputs(block_of(self.partition, interval, start, keys, sums, self._columns.width))
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
         target = partition_of(block.keys, self._partitions)

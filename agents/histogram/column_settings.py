@@ -6,17 +6,26 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from susurrus.agents.expressions.section import ExpressionText
-from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count
+from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count, Quantiles
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
+from susurrus.mechanisms.histogram.cells import MAX_BUCKETS
 from susurrus.mechanisms.histogram.plan import MAX_WEIGHT, MIN_WEIGHT
-from susurrus.topics.records.raw import ComputedField, ValueField
+from susurrus.mechanisms.histogram.quantiles import Scale, borders_of
+from susurrus.topics.records.raw import BucketField, ComputedField, Measurable, ValueField
 
-_IF_SET: Final = ("expression", "lower", "upper")
+_IF_SET: Final = ("expression", "lower", "upper", "at", "buckets", "scale")
 """Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
 DEFAULT_STEPS: Final = 2.0**10
 """Grid units of a bound where no grid is given."""
+DEFAULT_BUCKETS: Final = 32
 _OF_FIELD = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field)
+_OF_VALUES = " and ".join(
+    f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field and not column.takes_buckets
+)
+_OF_BUCKETS = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_buckets)
+_OWN: Final = ("at", "buckets", "scale")
+"""Settings that only some kinds have."""
 
 
 class ColumnSettings(Section):
@@ -33,12 +42,12 @@ class ColumnSettings(Section):
     )
     bound: PositiveFloat | None = Field(
         default=None,
-        description=f"{_OF_FIELD}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that "
+        description=f"{_OF_VALUES}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that "
         "end. The noise follows it. Public: choose it without looking at the data. Default: the larger of |lower| and |upper|.",
     )
     grid: PositiveFloat | None = Field(
         default=None,
-        description=f"{_OF_FIELD}: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024.",
+        description=f"{_OF_VALUES}: values are rounded to multiples of this, so that sums are exact. Default: bound / 1024.",
     )
 
     lower: Finite | None = Field(
@@ -58,6 +67,24 @@ class ColumnSettings(Section):
         "docs/sums.md.",
     )
 
+    at: tuple[Annotated[float, Field(gt=0, lt=1)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        description=f"`{Quantiles.kind}`: which ones, between 0 and 1. One is published under the column's own name, several as "
+        "`name_p50`, `name_p95`.",
+        examples=[[0.5, 0.95]],
+    )
+    buckets: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] | None = Field(
+        default=None,
+        description=f"{_OF_BUCKETS}: into how many buckets the range from `lower` to `upper` is divided. More are finer and have "
+        f"more noise: four times as many, about 1.3 times the noise. Default: {DEFAULT_BUCKETS}.",
+    )
+    scale: Scale | None = Field(
+        default=None,
+        description=f"{_OF_BUCKETS}: `linear` for buckets of one width, `log` for borders that grow by one factor, which suits "
+        "durations and sizes; then `lower` must be above 0. Default: linear.",
+    )
+
     @property
     def magnitude(self) -> float | None:
         """L: the largest absolute value that one record adds, in the field's unit; None where no bounds say so."""
@@ -72,21 +99,36 @@ class ColumnSettings(Section):
             return None
         return -most if self.lower is None else self.lower, most if self.upper is None else self.upper
 
+    @property
+    def buckets_text(self) -> str | None:
+        """Into which buckets the range is divided, in words; None where it is not."""
+        if not COLUMNS[self.kind].takes_buckets:
+            return None
+        how = "by equal factors" if self.scale == "log" else "of equal width"
+        return f"{self.buckets or DEFAULT_BUCKETS} buckets {how}"
+
     def published(self) -> dict[str, Any]:
         """What the digest covers, as JSON values: a bound that follows from lower and upper is the same as one that is written."""
         fields = self.model_dump(mode="json")
-        fields["bound"] = self.magnitude
-        if self.upper == self.magnitude:
-            fields["upper"] = None
+        if COLUMNS[self.kind].takes_buckets:
+            fields |= {"buckets": self.buckets or DEFAULT_BUCKETS, "scale": self.scale or "linear"}
+        else:
+            fields["bound"] = self.magnitude
+            if self.upper == self.magnitude:
+                fields["upper"] = None
         if self.weight == 1:
             del fields["weight"]
         return {name: value for name, value in fields.items() if value is not None or name not in _IF_SET}
 
     def column(self) -> ColumnKind:
         """The column of this kind. A kind that takes a field gets one if field and bounds are there."""
-        value = None
+        value: Measurable | None = None
+        kind = COLUMNS[self.kind]
         path, bound = self.field if self.expression is None else ComputedField(self.expression), self.magnitude
-        if path is not None and bound:
+        if kind.takes_buckets:
+            borders = self._borders()
+            value = None if path is None or borders is None else BucketField(path=path, borders=borders)
+        elif path is not None and bound:
             value = ValueField(
                 path=path,
                 bound=bound,
@@ -94,12 +136,22 @@ class ColumnSettings(Section):
                 lower=self.lower,
                 upper=None if self.upper == bound else self.upper,
             )
-        return COLUMNS[self.kind](name=self.name, field=value, weight=self.weight)
+        own = {name: getattr(self, name) for name in kind.takes if getattr(self, name) is not None}
+        return kind(name=self.name, field=value, weight=self.weight, **own)
+
+    def _borders(self) -> tuple[float, ...] | None:
+        if self.lower is None or self.upper is None:
+            return None
+        try:
+            found = borders_of(self.lower, self.upper, self.buckets or DEFAULT_BUCKETS, self.scale or "linear")
+        except ValueError:  # which `problems` says in the words of the settings
+            return None
+        return tuple(found.tolist())
 
 
 def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str]:
     """Everything that is wrong with the columns, one line each. records: m * C, as ``ColumnKind.problems`` has it."""
-    names = [column.name for column in columns]
+    names = [name for column in columns for name in _names(column)]
     if not names:
         yield f'columns: is empty; add at least [[columns]] name = "visits", kind = "{Count.kind}"'
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -112,7 +164,9 @@ def problems(columns: Sequence[ColumnSettings], *, records: int) -> Iterator[str
 def _column_problems(column: ColumnSettings, records: int) -> Iterator[str]:
     kind = f'kind = "{column.kind}"'
     given = [
-        name for name in ("field", "expression", "bound", "grid", "lower", "upper") if getattr(column, name) is not None
+        name
+        for name in ("field", "expression", "bound", "grid", "lower", "upper", *_OWN)
+        if getattr(column, name) is not None
     ]
     if not COLUMNS[column.kind].takes_field:
         kinds = " or ".join(f'"{name}"' for name, other in COLUMNS.items() if other.takes_field)
@@ -123,6 +177,13 @@ def _column_problems(column: ColumnSettings, records: int) -> Iterator[str]:
         return
     if not {"field", "expression"} & set(given):
         yield f'field is missing; {kind} needs it, for example field = "bytes"'
+    if COLUMNS[column.kind].takes_buckets:
+        yield from _bucket_problems(column, given, records)
+        return
+    for name in given:
+        if name in _OWN:
+            kinds = " or ".join(f'"{other}"' for other in COLUMNS if _has(COLUMNS[other], name))
+            yield f"{name} has no meaning for {kind}; leave it out, or choose kind = {kinds}"
     if column.magnitude is None:
         other = next(
             (f"{name} is missing" for name in ("lower", "upper") if ({"lower", "upper"} - {name}) & set(given)), ""
@@ -150,3 +211,45 @@ def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str |
         f"bound = {column.bound:g} is more than lower = {lower:g} and upper = {upper:g} need, and the noise follows it; leave "
         f"bound out, or write bound = {most:g}"
     )
+
+
+def _has(kind: type[ColumnKind], name: str) -> bool:
+    """Whether a kind has a setting of `_OWN`."""
+    return name in kind.takes or (name in ("buckets", "scale") and kind.takes_buckets)
+
+
+def _names(column: ColumnSettings) -> list[str]:
+    """What is published of a column, by name."""
+    return [part.name for part in column.column().parts()]
+
+
+def _bucket_problems(column: ColumnSettings, given: Sequence[str], records: int) -> Iterator[str]:
+    """What is wrong with the range, the buckets and what is asked of them."""
+    kind = COLUMNS[column.kind]
+    here = f'kind = "{column.kind}"'
+    for name in given:
+        if name in ("bound", "grid"):
+            yield f"{name} has no meaning for {here}; use lower, upper and buckets"
+        elif name in _OWN and not _has(kind, name):
+            yield f"{name} has no meaning for {here}; leave it out"
+    for name in kind.takes:
+        if name not in given:
+            yield f"{name} is missing; {here} needs it, for example at = [0.5, 0.95]"
+    if column.lower is None or column.upper is None:
+        yield f"{'lower' if column.lower is None else 'upper'} is missing; {here} needs both, for example lower = 1, upper = 60000"
+        return
+    if not column.lower < column.upper:
+        yield f"lower = {column.lower:g} is not below upper = {column.upper:g}; correct one of them"
+        return
+    if column.scale == "log" and column.lower <= 0:
+        yield f'lower = {column.lower:g} is not above 0, and scale = "log" needs that; raise it, or use scale = "linear"'
+        return
+    made = column.column() if set(kind.takes) <= set(given) else None
+    if made is None or not {"field", "expression"} & set(given):
+        return
+    if made.field is None:
+        yield (
+            f"lower = {column.lower:g} and upper = {column.upper:g} are too close together for so many buckets; lower buckets"
+        )
+        return
+    yield from made.problems(records)

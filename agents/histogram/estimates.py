@@ -15,10 +15,12 @@ import numpy.typing as npt
 from susurrus.agents.frames import (
     Frame,
     Tabular,
+    interval_text,
     json_of,
     key_text,
     margin_of,
     measured_text,
+    number,
     text_table,
     with_interval,
 )
@@ -54,6 +56,8 @@ class Estimates:
     additive: bool = True
     divisor: str | None = None
     centre: float = 0.0
+    interval: tuple[Floats, Floats] | None = None
+    """float64[n] each, the ends of the 95 % interval, where that is not the normal distribution's: of quantiles."""
 
     @property
     def independent(self) -> tuple[Numbers, Floats]:
@@ -63,11 +67,15 @@ class Estimates:
     def take(self, rows: Rows) -> "Estimates":
         """Some rows, in this order."""
         direct = None if self.direct is None else (self.direct[0][rows], self.direct[1][rows])
-        return replace(self, estimate=self.estimate[rows], std_error=self.std_error[rows], direct=direct)
+        interval = None if self.interval is None else (self.interval[0][rows], self.interval[1][rows])
+        return replace(
+            self, estimate=self.estimate[rows], std_error=self.std_error[rows], direct=direct, interval=interval
+        )
 
     def at(self, row: int) -> Measured:
         """The estimate of one row and its standard error, as Python's own numbers."""
-        return Measured(self.estimate[row].item(), self.std_error[row].item())
+        ends = (None, None) if self.interval is None else (self.interval[0][row].item(), self.interval[1][row].item())
+        return Measured(self.estimate[row].item(), self.std_error[row].item(), *ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +187,11 @@ class Release(Tabular):
         }
         values: dict[str, Any] = {}
         for name, of in self.columns.items():
-            if confidence is None:
+            if of.interval is not None:
+                # It has one confidence, 95 %.
+                values[name], values[f"{name}_std_error"] = of.estimate, of.std_error
+                values[f"{name}_lower"], values[f"{name}_upper"] = of.interval
+            elif confidence is None:
                 values[name], values[f"{name}_std_error"] = of.estimate, of.std_error
             else:
                 values |= with_interval(name, of.estimate, of.std_error, confidence)
@@ -213,7 +225,12 @@ class Release(Tabular):
         numbers: list[tuple[str, list[str]]] = []
         for name in self.names(by):
             measured = [self.columns[name].at(row) for row in order]
-            cells = [measured_text(of.estimate, of.std_error, reach) for of in measured]
+            cells = [
+                (number(of.estimate), interval_text(of))
+                if of.lower is not None
+                else measured_text(of.estimate, of.std_error, reach)
+                for of in measured
+            ]
             numbers += [(name, [cell[0] for cell in cells]), (heading, [cell[1] for cell in cells])]
         labels = {name: [key_text(part[row]) for row in order] for name, part in self._parts().items()}
         if (notes := self.notes(order)) is not None:

@@ -317,6 +317,8 @@ def _range(column: ColumnSettings) -> str:
     if column.limits is None:
         return ""
     low, high = column.limits
+    if column.buckets_text is not None:
+        return f" of {column.field or column.expression} in {low:g} to {high:g}, {column.buckets_text}"
     limits = f"±{high:g}" if low == -high and column.lower is None else f"{low:g} to {high:g}"
     return f" of {column.field or column.expression} in {limits}"
 

@@ -202,8 +202,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
 
     def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
         """The increments of an interval by window, empty ones for windows without."""
-        columns = len(self._strategy.plan.columns)
-        return defaultdict(lambda: Gathered.nothing(columns), gather(self._intervals.blocks(interval), columns))
+        width = self._strategy.plan.width
+        return defaultdict(lambda: Gathered.nothing(width), gather(self._intervals.blocks(interval), width))
 
     def _close(self, interval: Interval, windows: list[WindowIndex]) -> Commit:
         held = None if self._barrier is None else self._barrier.release()

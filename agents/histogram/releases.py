@@ -257,7 +257,8 @@ class ReleaseReader:
         """The release of all parts. order: where its rows stand in the parts one after the other."""
         settings, name = self._settings, whole.name
         texts = [text for part in parts for text in part.keys]
-        names = [column.name for column in (parts[0].columns if parts else settings.columns)]
+        published = [column.name for column in settings.published_columns]
+        names = [column.name for column in parts[0].columns] if parts else published
         by_name = [{column.name: column for column in part.columns} for part in parts]
         return Release(
             window_start=name.window,
@@ -353,7 +354,13 @@ def joined(
         alone = [part.direct or (part.estimate, part.std_error) for part in parts]
         direct = column([of[0] for of in alone]), column([of[1] for of in alone])
     estimate, std_error = column([part.estimate for part in parts]), column([part.std_error for part in parts])
-    return Estimates(estimate, std_error, direct, additive, divisor, centre)
+    intervals = [part.interval for part in parts if part.interval is not None]
+    interval = None
+    if intervals:
+        if len(intervals) < len(parts):
+            raise MalformedRecord("some rows have an interval and others have none")
+        interval = column([ends[0] for ends in intervals]), column([ends[1] for ends in intervals])
+    return Estimates(estimate, std_error, direct, additive, divisor, centre, interval)
 
 
 def _foreign(place: Place, offset: int, error: MalformedRecord) -> Refusal:

@@ -70,7 +70,7 @@ class RollingView:
     def __init__(self, services: HistogramServices, store: Store) -> None:
         self._services, self._calendar = services, services.calendar
         self._store = store
-        self._columns = len(services.strategy.plan.columns)
+        self._columns = services.strategy.plan.width
         self._windows: dict[WindowIndex, KeptRows] = {}
 
     def take(self, window: WindowIndex, trigger: Trigger, rows: SortedRows, commit: Commit) -> RollingRows | None:

@@ -159,9 +159,8 @@ class HistogramSettings(Settings):
     @property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
-        columns = [column.column() for column in self.columns]
         return layout_of(
-            columns,
+            self.published_columns,
             one_record=self.bounds.max_records_per_key == 1,
             unit_variances=self._unit_variances,
         )
@@ -177,6 +176,11 @@ class HistogramSettings(Settings):
     def measured_columns(self) -> tuple[ColumnKind, ...]:
         """What the mechanism measures: every column but means, and the sums and counts that means still need."""
         return self.layout.measured
+
+    @property
+    def published_columns(self) -> tuple[ColumnKind, ...]:
+        """What is published, a column each: of several quantiles, one for each."""
+        return tuple(part for column in self.columns for part in column.column().parts())
 
     @property
     def choice(self) -> Choice:
@@ -226,14 +230,15 @@ class HistogramSettings(Settings):
     @property
     def schemas(self) -> dict[str, RowSchema]:
         """The schemas of the output. Rows have the same schema in both of their topics."""
-        names = [column.name for column in self.columns]
-        dated = self.window.time_zone is not None
-        rows = histogram.schema(self.input.key_names, names, dated=dated)
+        published, dated = self.published_columns, self.window.time_zone is not None
+        names = [column.name for column in published]
+        intervals = {column.name for column in published if column.has_interval}
+        rows = histogram.schema(self.input.key_names, names, intervals, dated=dated)
         of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
         if self.top is not None:
-            of[TOP] = top.schema(self.input.key_names, names, dated=dated)
+            of[TOP] = top.schema(self.input.key_names, names, intervals, dated=dated)
         if self.window.rolling:
-            of[ROLLING] = rolling.schema(self.input.key_names, names)
+            of[ROLLING] = rolling.schema(self.input.key_names, names, intervals)
         return {self.topic(spec.name): schema for spec, schema in of.items()}
 
     def plan(self) -> Plan:
@@ -249,7 +254,10 @@ class HistogramSettings(Settings):
             triggers=self.triggers,
             epsilon=privacy.epsilon,
             delta=privacy.delta,
-            columns=tuple(PlanColumn(name=c.name, kind=c.measures, bound=c.bound, weight=c.weight) for c in measured),
+            columns=tuple(
+                PlanColumn(name=c.name, kind=c.measures, bound=c.bound, buckets=c.width, weight=c.weight)
+                for c in measured
+            ),
             max_records=self.bounds.max_records_per_user,
             max_records_per_key=self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
@@ -290,9 +298,11 @@ class HistogramSettings(Settings):
             "discover": self.discover,
             "minimum_users": self.keys.minimum_users,
         }
+        centres = {each.column.name: each.column.centre for each in self.layout.published}
         fields["columns"] = [
-            column.published() | ({} if (centre := of.column.centre) is None else {"centre": centre})
-            for column, of in zip(self.columns, self.layout.published, strict=True)
+            column.published()
+            | ({} if (centre := centres[column.column().parts()[0].name]) is None else {"centre": centre})
+            for column in self.columns
         ]
         if self.top is None:
             del fields["top"]  # as before there were rankings
@@ -396,7 +406,7 @@ class HistogramSettings(Settings):
 
     def _of_top(self) -> Iterator[str]:
         if self.top is not None:
-            columns = [column.name for column in self.columns]
+            columns = [column.name for column in self.published_columns]
             repeats = self._default_unknown or self.strategy.repeats
             yield from top_settings.problems(
                 self.top, columns, key_bytes=self.input.max_key_bytes, grouped=not self.total, repeats=repeats

@@ -56,7 +56,7 @@ class WindowKeys(Generic[States]):
 
     def trigger(self, trigger: Trigger, news: Gathered, commit: Commit) -> Rows:
         """What the trigger publishes. The commit gets what changes in the tables."""
-        rows = Rows(len(self._strategy.plan.columns))
+        rows = Rows(self._strategy.plan.width)
         # Keys of this trigger that are not published yet.
         pending = dict.fromkeys(news.keys)
         # Published keys come first: the store has them in key order, so they are read in chunks, with or without news.

@@ -33,7 +33,7 @@ def as_json(plan: PipelinePlan) -> dict[str, Any]:
             "C": settings.bounds.max_records_per_user,
             "m": settings.bounds.max_records_per_key,
             "T": settings.triggers,
-            "columns": [column.name for column in settings.columns],
+            "columns": [column.name for column in settings.published_columns],
         },
         "seeds": plan.seeds,
         "runs": plan.runs,

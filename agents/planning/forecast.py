@@ -34,6 +34,7 @@ from susurrus.agents.planning.workload import UserRecords, Workload
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.strategy import Strategy
+from susurrus.topics.records.raw import ValueField
 
 PROBABILITIES: Final = (0.5, 0.95)
 CLASSES: Final = (1, 10, 20, 50, 100, 200, 500, 1000, 10_000)
@@ -173,6 +174,7 @@ def _outcome(
     shares = {
         str(value.path): (clamped / max(1, totals[0]), lost / max(1.0, size))
         for value, clamped, lost, size in zip(layout.values, *clamps, strict=True)
+        if isinstance(value, ValueField)  # of the others the bucket alone is read
     }
     return StrategyOutcome(
         triggers=[_joined([run[i] for run in seen]) for i in range(len(seen[0]))],
@@ -217,15 +219,15 @@ def with_declared(workload: Workload, declared: Sequence[bytes]) -> tuple[Worklo
     return _Renamed(workload, everything), np.array([name in named for name in everything], np.bool_)
 
 
-def _true(spooled: Spool, at: int) -> Int64s:
-    """int64[keys, columns] at the end of a quarter."""
+def _true(settings: HistogramSettings, spooled: Spool, at: int) -> Int64s:
+    """int64[keys, width] at the end of a quarter: what would be released without caps and noise."""
     quarter = checkpoints(spooled.triggers).index(at)
     true: Int64s = spooled.truth[quarter][:, None] if spooled.truths is None else spooled.truths[quarter]
-    return true
+    return settings.layout.totals(true)
 
 
 def _see(settings: HistogramSettings, spooled: Spool, at: int, published: LatestEstimates) -> _Seen:
-    true = _true(spooled, at)
+    true = _true(settings, spooled, at)
     records = spooled.truth[checkpoints(spooled.triggers).index(at)]
     known = published.known
     columns = {}
@@ -264,7 +266,7 @@ def _by_size(
 ) -> tuple[Int64s, Floats, Floats, Floats]:
     """[classes] each: keys, how many are published, the sum of their errors in the first column, the sum of their true values."""
     each = settings.layout.published[0]
-    true = _true(spooled, spooled.triggers)
+    true = _true(settings, spooled, spooled.triggers)
     exact = np.asarray(each.rows(true, np.zeros(true.shape)).estimate, np.float64)
     error = np.abs(np.asarray(each.rows(published.estimates, published.std_errors).estimate, np.float64) - exact)
     place = np.searchsorted(CLASSES, users, side="right") - 1

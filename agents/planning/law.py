@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from susurrus.agents.planning.workload import CHUNK_USERS, DAY_MS, UserRecords, sample, sort_records, zipf_mandelbrot
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.records.raw import ValueField
+from susurrus.topics.records.raw import Measurable
 
 Profile = Literal["uniform", "day"]
 
@@ -41,7 +41,7 @@ class Law:
     shift: float = 0.0
     keys: int = 100_000
     profile: Profile = "uniform"
-    fields: tuple[ValueField, ...] = ()
+    fields: tuple[Measurable, ...] = ()
     occupied: float = 1.0
     seed: int = 0
     name: str = field(default="synthetic law", init=False)

@@ -11,7 +11,7 @@ class LayoutMeasures:
     """`Measures` of the columns of a configuration. The values of `UserRecords` are the layout's, in grid units, not clamped."""
 
     def __init__(self, layout: Layout) -> None:
-        self.columns = len(layout.measured)
+        self.columns = layout.width
         self._layout = layout
         self._lowest = np.array([value.lowest for value in layout.values], np.int64)
         self._highest = np.array([value.highest for value in layout.values], np.int64)

@@ -176,7 +176,7 @@ def run(
     ends = checkpoints(T)
     table = StateTable(strategy, keys)
     due = np.full(keys, T + 1, np.int32)
-    columns = len(strategy.plan.columns)
+    columns = strategy.plan.width
     users, weight = (np.zeros(keys, np.int64) for _ in range(2))
     sums = np.zeros((keys, columns), np.int64)
     published = LatestEstimates.nothing(keys, columns)

@@ -129,11 +129,11 @@ def number_of(each: StrategyForecast, settings: HistogramSettings) -> tuple[str,
     if each.outcome is None:
         return None
     end = each.outcome.triggers[-1]
-    for column in settings.columns:
+    for column in settings.published_columns:
         errors = end.columns[column.name]
         if not np.isnan(errors.l1.mean):
             return f"ℓ1 of {column.name} at the last trigger", errors.l1
-    name = settings.columns[0].name
+    name = settings.published_columns[0].name
     return f"mean error of {name} over published keys at the last trigger", end.columns[name].published
 
 

@@ -30,7 +30,7 @@ def draw(plan: PipelinePlan, path: Path) -> None:
 
     figure, axes = pyplot.subplots(2, 2, figsize=(10, 7))
     shown = [each for each in plan.forecasts if each.refused is None]
-    column = plan.settings.columns[0].name
+    column = plan.settings.published_columns[0].name
     for each in shown:
         style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "label": each.name}
         if each.name == plan.runs:

@@ -32,7 +32,7 @@ from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema
+from susurrus.topics.records.raw import BucketField, Measurable, RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.time_numbers import TimeUnit
 
@@ -212,12 +212,15 @@ def _schema(settings: HistogramSettings, wide: bool) -> RawSchema:
     schema = settings.raw_schema()
     if not wide:
         return schema
-    grids = [value.grid / WIDE_STEPS for value in schema.values]
-    values = (
-        replace(value, grid=grid, bound=grid * WIDEST, lower=None, upper=None)
-        for value, grid in zip(schema.values, grids, strict=True)
-    )
-    return replace(schema, values=tuple(values))
+    return replace(schema, values=tuple(map(_widened, schema.values)))
+
+
+def _widened(value: Measurable) -> Measurable:
+    """The field on a finer grid, with nearly no bounds; buckets stay as they are."""
+    if isinstance(value, BucketField):
+        return value
+    grid = value.grid / WIDE_STEPS
+    return replace(value, grid=grid, bound=grid * WIDEST, lower=None, upper=None)
 
 
 def _stamps(records: list[Any]) -> Int64s:

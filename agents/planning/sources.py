@@ -11,6 +11,7 @@ from susurrus.agents.planning.law import Law
 from susurrus.agents.planning.sample import WIDE_STEPS, Sample
 from susurrus.agents.planning.windows import WHOLE, SampleWindow, sizes, windows_of
 from susurrus.agents.planning.workload import Workload
+from susurrus.topics.records.raw import BucketField
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +25,13 @@ class WindowSize:
     covered: float = 1.0
 
 
-def in_grid_units(sample: Sample) -> Sample:
-    """A sample that was read wide, with its values in the units of the columns' grids, still not clamped: as windows take it."""
-    return replace(sample, values=np.rint(sample.values / WIDE_STEPS).astype(np.int64))
+def in_grid_units(sample: Sample, settings: HistogramSettings) -> Sample:
+    """A sample that was read wide, with its values in the units of the columns' grids, still not clamped: as windows take it.
+
+    Buckets are the same in a wide sample.
+    """
+    steps = [1 if isinstance(value, BucketField) else WIDE_STEPS for value in settings.layout.values]
+    return replace(sample, values=np.rint(sample.values / np.array(steps, np.int64)).astype(np.int64))
 
 
 class WindowSource(Protocol):

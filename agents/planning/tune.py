@@ -143,11 +143,12 @@ def questions_of(
     settings: HistogramSettings, *, epsilon: Fraction, quantile: Fraction, largest_cap: int = 5_000
 ) -> Questions:
     """The cap on records, and the bound of every field that a column sums. epsilon: of the whole run. Where all records have one
-    key there is no cap on records to choose beside that of a key.
+    key there is no cap on records to choose beside that of a key. The range of quantiles is not asked for: of their fields the
+    sample has buckets alone.
 
     Raises ConfigurationError for numbers that cannot be right.
     """
-    fields = settings.layout.values
+    fields = {place: value for place, value in enumerate(settings.layout.values) if isinstance(value, ValueField)}
     asked = len(fields) + (not settings.total)
     if not asked:
         raise ConfigurationError(
@@ -175,7 +176,7 @@ def questions_of(
         )
     ]
     found = [] if settings.total else of_records
-    for place, value in enumerate(fields):
+    for place, value in fields.items():
         numbers, candidates = _bounds(value)
         names = tuple(column.name for column in settings.columns if column.column().field == value)
         mechanism = UserQuantile(candidates=candidates, quantile=quantile, epsilon=share)
@@ -240,8 +241,9 @@ def _noise(settings: HistogramSettings) -> dict[str, float] | None:
         strategy = build_strategy(settings.plan())
     except ConfigurationError:
         return None
-    named = zip(settings.measured_columns, strategy.standard_errors()[-1].tolist(), strict=True)
-    return {column.name: 1.96 * error * column.grid for column, error in named}
+    errors, layout = strategy.standard_errors()[-1], settings.layout
+    named = zip(layout.measured, layout.places, strict=True)
+    return {column.name: 1.96 * float(errors[place].max()) * column.grid for column, place in named}
 
 
 def toml_lines(answers: Sequence[Answer], settings: HistogramSettings) -> Iterator[str]:

@@ -287,7 +287,7 @@ def _bounded_bytes(strategy: Strategy[Any], cells: Int64s, names: Sequence[bytes
         window=np.zeros(n, np.int64),
         users=ones + np.arange(n) % 2,
         weight=(ones + np.arange(n) % 2) << 20,
-        sums=np.repeat((ones + np.arange(n) % 2)[:, None], len(strategy.plan.columns), axis=1),
+        sums=np.repeat((ones + np.arange(n) % 2)[:, None], strategy.plan.width, axis=1),
         keys=[names[code] for code in (block & 0xFFFFFFFF).tolist()],
     )
     return bounded.size(some) / n

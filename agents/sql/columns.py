@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlglot import TokenType
 
+from susurrus.agents.sql import quantiles
 from susurrus.agents.sql.source import Span, same
 from susurrus.agents.sql.values import bounds, field_or_none, meant, number
 
@@ -20,15 +21,15 @@ _OF_VALUE: Final = {
     "STDDEV": "stddev",
 }
 """Kinds of columns of a value. Variances are of the population: over n records they are (n - 1) / n of those of a sample."""
-_AGGREGATES: Final = frozenset(("COUNT", *_OF_VALUE))
+_AGGREGATES: Final = frozenset(("COUNT", *_OF_VALUE, *quantiles.FUNCTIONS))
 _UNKNOWN: Final = frozenset(
     (
-        "MIN", "MAX", "MEDIAN", "PERCENTILE_CONT", "APPROX_QUANTILES", "APPROX_COUNT_DISTINCT", "ARRAY_AGG", "STRING_AGG",
+        "MIN", "MAX", "MEDIAN", "APPROX_COUNT_DISTINCT", "ARRAY_AGG", "STRING_AGG",
         "ANY_VALUE", "COUNTIF", "MODE", "ANON_COUNT", "ANON_SUM", "ANON_AVG", "ANON_VAR_POP", "ANON_STDDEV_POP", "FIRST", "LAST",
     )
 )  # fmt: skip
 _INSTEAD: Final = {"VAR_SAMP": "VAR_POP", "STDDEV_SAMP": "STDDEV_POP"}
-_USE: Final = "use COUNT(*), COUNT(DISTINCT the privacy unit), SUM, AVG, VAR_POP or STDDEV_POP"
+_USE: Final = "use COUNT(*), COUNT(DISTINCT the privacy unit), SUM, AVG, VAR_POP, STDDEV_POP or PERCENTILE_CONT"
 _PER_GROUP: Final = "CONTRIBUTION_BOUNDS_PER_GROUP"
 
 
@@ -63,6 +64,9 @@ def selected(span: Span, user: Span) -> tuple[list[Key], list[SelectedColumn]]:
         if item.kind(0) == TokenType.STAR:
             raise item.error("name each key and column; * would publish what users sent")
         value, alias = _alias(item)
+        if quantiles.is_call(value):
+            columns.append(_quantiles(value, alias))
+            continue
         call = value.kind(1) == TokenType.L_PAREN
         if call and value.word(0) in _AGGREGATES and value.closing(1) == len(value) - 1:
             columns.append(_column(value, alias, user))
@@ -130,6 +134,14 @@ def _column(call: Span, alias: str | None, user: Span) -> SelectedColumn:
     if grid is not None:
         table["grid"] = grid
     return SelectedColumn(table, by_group, call, value)
+
+
+def _quantiles(call: Span, alias: str | None) -> SelectedColumn:
+    if alias is None:
+        raise call.error(f"the column needs a name; add AS name after {call.word(0)}(...)")
+    table, value = quantiles.table_of(call)
+    _no_aggregate(value)
+    return SelectedColumn({"name": alias, **table}, None, call, value)
 
 
 def _count(inside: Span, user: Span) -> str:

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.accounting import gaussian_mu, tail_quantile
 from susurrus.mechanisms.calendar import Trigger
+from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import tree
 from susurrus.mechanisms.histogram.bounding import Bounding
@@ -80,6 +81,10 @@ class DpSqlp(Strategy[SqlpStates]):
 
     def __init__(self, plan: Plan) -> None:
         T = plan.triggers
+        if plan.width > len(plan.columns):
+            raise ConfigurationError(
+                'strategy="dp-sqlp": has no counts by bucket, which quantiles need; use closing or toeplitz'
+            )
         self.plan = plan
         self.bounding = Bounding(
             max_records=plan.max_records, max_records_per_key=plan.max_records_per_key, max_keys=plan.max_keys

@@ -18,10 +18,12 @@ from susurrus.mechanisms.accounting import delta_gaussian, gaussian_mu
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
+from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.factorization import Factorization, power
 from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder
 from susurrus.mechanisms.histogram.selection import Selector
+from susurrus.mechanisms.histogram.sparse import pack_counts, unpack_counts
 from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
@@ -42,8 +44,16 @@ class Values:
         # Rounding to an integer adds at most a uniform error: variance 1/12.
         self.std = np.sqrt(sigma**2 * factorization.row2 + 1 / 12)
 
+    def covariance(self, first: Trigger, last: Trigger) -> npt.NDArray[np.float64]:
+        """float64[1]: of the noises of two triggers, without rounding."""
+        return np.array([self.sigma**2 * self.factorization.row_product(first, last)])
+
+    def totals(self, sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """int64[k, 1]: what is published of int64[k, 1] running totals, but for the noise."""
+        return sums
+
     def noise(self, trigger: int, address: str, keys: Sequence[bytes], noise: WindowNoise) -> npt.NDArray[np.int64]:
-        """RN((B z)_t) per key, remembered for all triggers of the window while there is memory."""
+        """int64[k, 1]: RN((B z)_t) per key, remembered for all triggers of the window while there is memory."""
         memory = noise.memory(address, self.factorization.triggers)
         found = memory.find(keys)
         missing = np.flatnonzero(found < 0)
@@ -61,7 +71,7 @@ class Values:
             out[index] = drawn[:, trigger - 1 if remember else 0]
             if remember:
                 memory.add(some, drawn)
-        return out
+        return out[:, None]
 
     def describe(self) -> dict[str, float | int]:
         """Public constants; std in grid units of the column."""
@@ -84,7 +94,7 @@ class Design:
     bounding: Bounding
     selector: Selector | None
     selection_mechanism: str
-    values: tuple[Values, ...]
+    values: tuple[Values | Cells, ...]
     source: tuple[int, ...]
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -104,19 +114,28 @@ class Factored(Strategy[FactoredStates]):
         self.values = design.values
         self.source = design.source
         self._notes = dict(design.notes)
+        self._cells = sum(column.buckets for column in plan.columns if column.kind == "cells")
         # The digest of the plan in the address: one draw can never serve two noise scales.
         suffix = "/" + plan.digest().hex()
         self._selection_mechanism = design.selection_mechanism + suffix
         self._value_mechanisms = [value.mechanism + suffix for value in self.values]
 
     def empty(self, size: int) -> FactoredStates:
-        return FactoredStates.empty(size, len(self.plan.columns))
+        return FactoredStates.empty(size, self.plan.width)
 
     def unpack(self, rows: Sequence[bytes]) -> FactoredStates:
-        return FactoredStates.unpack(rows, len(self.plan.columns))
+        if not self._cells:
+            return FactoredStates.unpack(rows, self.plan.width)
+        counts, rest = unpack_counts(rows, self._cells)
+        states = FactoredStates.unpack(rest, self.plan.width - self._cells)
+        return replace(states, sums=np.concatenate((states.sums, counts), axis=1))
 
     def pack(self, states: FactoredStates) -> list[bytes]:
-        return states.pack()
+        if not self._cells:
+            return states.pack()
+        plain = self.plan.width - self._cells
+        rest = replace(states, sums=np.ascontiguousarray(states.sums[:, :plain])).pack()
+        return pack_counts(states.sums[:, plain:], rest)
 
     def step(
         self,
@@ -177,26 +196,26 @@ class Factored(Strategy[FactoredStates]):
         public: npt.NDArray[np.bool_],
         noise: WindowNoise,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """(estimates, standard errors) of the public keys, [k, columns] each; zeros for the others."""
+        """(estimates, standard errors) of the public keys, [k, width] each; zeros for the others."""
         estimates, std_errors = np.zeros_like(sums), np.zeros(sums.shape, np.float64)
         shown = np.flatnonzero(public)
         shown_keys = [keys[i] for i in shown.tolist()]
+        places = self.plan.places
         for index in sorted(set(self.source)):
             value = self.values[index]
             drawn = value.noise(trigger, self._value_mechanisms[index], shown_keys, noise)
-            for column in (c for c, source in enumerate(self.source) if source == index):
-                estimates[shown, column] = sums[shown, column] + drawn
-                std_errors[shown, column] = value.std[trigger - 1]
+            for place in (place for place, source in zip(places, self.source, strict=True) if source == index):
+                estimates[shown, place] = value.totals(sums[shown, place]) + drawn
+                std_errors[shown, place] = value.std[trigger - 1]
         return estimates, std_errors
 
     def standard_errors(self) -> npt.NDArray[np.float64]:
         """The standard errors of the mechanism that measures each column."""
-        return np.stack([self.values[index].std for index in self.source], axis=1)
+        return np.column_stack([self.values[index].std for index in self.source])
 
     def covariance(self, first: Trigger, last: Trigger) -> npt.NDArray[np.float64]:
         """The covariances of the mechanism that measures each column."""
-        of = [value.sigma**2 * value.factorization.row_product(first, last) for value in self.values]
-        return np.array([of[index] for index in self.source])
+        return np.concatenate([self.values[index].covariance(first, last) for index in self.source])
 
     def appearing(self, rng: np.random.Generator, keys: int) -> npt.NDArray[np.float64]:
         """Decides by the tests of the selector; see `Strategy.appearing`."""
@@ -235,10 +254,11 @@ class Factored(Strategy[FactoredStates]):
     def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         for column, index in zip(self.plan.columns, self.source, strict=True):
             std, grid = self.values[index].std, grids[column.name]
+            what = column.name if column.kind != "cells" else f"the records of {column.name} up to any border"
             yield (
                 "noise",
-                f"± {half_width(float(std[0]), grid)} on {column.name} at a window's first trigger, "
-                f"± {half_width(float(std[-1]), grid)} at its last (95 %)",
+                f"± {half_width(float(std[0].max()), grid)} on {what} at a window's first trigger, "
+                f"± {half_width(float(std[-1].max()), grid)} at its last (95 %)",
             )
         if self.selector is None:
             return  # nothing but declared keys
@@ -281,21 +301,28 @@ def budget_of(plan: Plan) -> Guarantee:
 
 def value_mechanisms(
     plan: Plan, *, users_cost: float | None, column_cost: Callable[[Column], float]
-) -> tuple[tuple[Values, ...], tuple[int, ...]]:
+) -> tuple[tuple[Values | Cells, ...], tuple[int, ...]]:
     """(values, source) of a `Design`: one mechanism for all columns that count users, and one for each other column.
 
     users_cost: of mu^2, for one record in the number of users; None: nothing counts them. column_cost: for one record of
     the largest size in each other column.
     """
-    values = [] if users_cost is None else [_value_mechanism(USERS, plan.triggers, 1, users_cost)]
+    values: list[Values | Cells] = [] if users_cost is None else [_value_mechanism(USERS, plan.triggers, 1, users_cost)]
     source = []
     for column in plan.columns:
         if counts_users(column, plan):
             source.append(0)
         else:
             source.append(len(values))
-            values.append(_value_mechanism("column/" + column.name, plan.triggers, column.bound, column_cost(column)))
+            values.append(_mechanism_of(column, plan.triggers, column_cost(column)))
     return tuple(values), tuple(source)
+
+
+def _mechanism_of(column: Column, triggers: int, cost: float) -> Values | Cells:
+    name = "column/" + column.name
+    if column.kind == "cells":
+        return Cells(name, triggers=triggers, buckets=column.buckets, cost=cost)
+    return _value_mechanism(name, triggers, column.bound, cost)
 
 
 def _value_mechanism(name: str, triggers: int, bound: int, cost: float) -> Values:

@@ -22,9 +22,11 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
+from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeVar
 
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.cells import MAX_BUCKETS
 
 MECHANISM_VERSION = 1
 """Goes into every digest and so into every noise label: a change of any formula must raise it."""
@@ -74,13 +76,15 @@ class Constants:
 class Column:
     """One measured column. MEAN is derived by the caller from a sum and a count column, at no privacy cost.
 
-    `bound` is L in integer grid units: the absolute value of one record is at most `bound` (count, users: 1).
+    `bound` is L in integer grid units: the absolute value of one record is at most `bound` (count, users, cells: 1).
+    `buckets` is B, of cells: a record adds to one of B counts, and B cumulative counts are released. Others have 1.
     `weight` moves budget between columns: docs/guarantees/shares.md.
     """
 
     name: str
-    kind: Literal["count", "users", "sum"]
+    kind: Literal["count", "users", "sum", "cells"]
     bound: int = 1
+    buckets: int = 1
     weight: float = 1.0
 
     def counts_users(self, max_records_per_key: int) -> bool:
@@ -90,6 +94,8 @@ class Column:
     def published(self) -> dict[str, Any]:
         """What a digest covers, as JSON values by name. The default weight is that of plans without weights."""
         constants = asdict(self)
+        if self.kind != "cells":
+            del constants["buckets"]
         if self.weight == 1:
             del constants["weight"]
         return constants
@@ -145,8 +151,10 @@ class Plan(Constants):
         if len(set(names)) != len(names):
             raise ConfigurationError(f"columns: names {names} repeat; rename one")
         for column in self.columns:
-            if column.kind not in ("count", "users", "sum"):
-                raise ConfigurationError(f"columns.{column.name}.kind={column.kind!r}: choose count, users or sum")
+            if column.kind not in ("count", "users", "sum", "cells"):
+                raise ConfigurationError(
+                    f"columns.{column.name}.kind={column.kind!r}: choose count, users, sum or cells"
+                )
             if not 1 <= column.bound <= (MAX_BOUND if column.kind == "sum" else 1):
                 raise ConfigurationError(
                     f"columns.{column.name}.bound={column.bound}: must be 1 for count and users, 1 to 2^24 grid units "
@@ -156,6 +164,24 @@ class Plan(Constants):
                 raise ConfigurationError(
                     f"columns.{column.name}.weight={column.weight}: must be {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; only ratios matter"
                 )
+            if not (2 <= column.buckets <= MAX_BUCKETS if column.kind == "cells" else column.buckets == 1):
+                raise ConfigurationError(
+                    f"columns.{column.name}.buckets={column.buckets}: must be 2 to {MAX_BUCKETS} for cells, 1 for others"
+                )
+        kinds = [column.kind == "cells" for column in self.columns]
+        if kinds != sorted(kinds):
+            raise ConfigurationError("columns: cells come after all others; change their order")
+
+    @property
+    def width(self) -> int:
+        """How many numbers a key has: one for each column, and B for cells."""
+        return sum(column.buckets for column in self.columns)
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Where the numbers of each column stand in a key's row. Columns before the cells have their own index."""
+        ends = list(accumulate((column.buckets for column in self.columns), initial=0))
+        return tuple(slice(first, last) for first, last in pairwise(ends))
 
     def parameters_as(self, kind: type[OwnConstants]) -> OwnConstants:
         """The parameters, of the class that a strategy needs. Raises ConfigurationError where they are another's."""

@@ -43,7 +43,7 @@ class RestOfWindow:
         Raises ConfigurationError for a strategy whose rows do not follow every trigger.
         """
         found = np.unique(triggers)
-        shape = (len(found), len(strategy.plan.columns))
+        shape = (len(found), strategy.plan.width)
         each = [Trigger(trigger) for trigger in found.tolist()]
         return cls(
             triggers=found,

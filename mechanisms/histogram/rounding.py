@@ -49,17 +49,17 @@ class Decoder:
         value = sum(fixed[trigger - 1 - s] * z[s] for s in range(trigger))
         error = self.factorization.decoder_error * sum(abs(z[s]) for s in range(trigger))
         shift = FIXED + self.noise_bits - self.fraction_bits
-        low, high = _round_shift(value - error, shift), _round_shift(value + error, shift)
+        low, high = round_shift(value - error, shift), round_shift(value + error, shift)
         return low if low == high else self.rationally(z, trigger)
 
     def rationally(self, z: list[int], trigger: int) -> int:
         """Rounds without any approximation: B = A C^-1 has denominators 2^(bits (T - 1))."""
         b, bits = self.factorization.decoder_exact, self.factorization.bits
         value = sum((b[trigger - 1 - s] * z[s]) << (bits * s) for s in range(trigger))
-        return _round_shift(value, bits * (trigger - 1) + self.noise_bits - self.fraction_bits)
+        return round_shift(value, bits * (trigger - 1) + self.noise_bits - self.fraction_bits)
 
 
-def _round_shift(value: int, shift: int) -> int:
+def round_shift(value: int, shift: int) -> int:
     """floor(value / 2^shift + 1/2)."""
     if shift <= 0:
         return value << -shift

@@ -46,6 +46,17 @@ def measure(
 
     any_integer: integers outside 64 bits are clamped like any other number, instead of refused.
     """
+    numbers, reasons = numbers_of(column, any_integer=any_integer)
+    return on_grid(numbers, grid, low, high), reasons
+
+
+def bucket_of(numbers: npt.NDArray[np.float64], inner: npt.NDArray[np.float64]) -> Int64s:
+    """The number of borders below each number. inner: ascending. A number that is equal to a border is in the bucket below it."""
+    return np.searchsorted(inner, numbers, side="left").astype(np.int64)
+
+
+def numbers_of(column: Sequence[Any], *, any_integer: bool = False) -> tuple[npt.NDArray[np.float64], Reasons]:
+    """Finite float64[n], and a Reason per row (0: good; the number of a bad row is 0). any_integer: as in `measure`."""
     types = set(map(type, column))
     if types <= {int, float}:
         try:
@@ -56,12 +67,12 @@ def measure(
             # An integer outside 64 bits shows as a float of at least 2^63; the slow path tells it from a float.
             limit = 2.0**63 if int in types and not any_integer else np.inf
             if not numbers.size or np.abs(numbers).max() < limit:
-                return on_grid(numbers, grid, low, high), np.zeros(len(column), np.uint8)
+                return numbers, np.zeros(len(column), np.uint8)
     if any_integer:
         column = [_as_float(x) if type(x) is int else x for x in column]
     reasons = np.fromiter(map(_value_reason, column), np.uint8, len(column))
     good = [0.0 if reason else float(x) for x, reason in zip(column, reasons, strict=True)]
-    return on_grid(np.array(good, np.float64), grid, low, high), reasons
+    return np.array(good, np.float64), reasons
 
 
 def on_grid(numbers: npt.NDArray[np.float64], grid: float, low: int, high: int) -> Int64s:

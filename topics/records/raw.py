@@ -4,10 +4,10 @@ A format reads the fields of a batch in chunks (payloads.py), each payload on it
 input is never an error of the batch but a Reason in its row.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from susurrus.topics.records.assembly import Measure, RecordColumns
 from susurrus.topics.records.categories import Categories
 from susurrus.topics.records.fields import Path, check_paths, parse_path
-from susurrus.topics.records.numbers import first_step, measure, steps_of_field
+from susurrus.topics.records.numbers import Reasons, bucket_of, first_step, numbers_of, on_grid, steps_of_field
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.time_numbers import TimeUnit
@@ -28,9 +28,20 @@ WHOLE_NAME: Final = "everything"
 """What the only part of this key is called."""
 MAX_ITEMS: Final = 1 << 20
 """The most items of one record. A row's place in its raw partition is offset * MAX_ITEMS + item."""
+Place = Callable[[npt.NDArray[np.float64]], Int64s]
+"""Makes integers of finite numbers: what is measured of a field."""
 _MOST_OFFSETS: Final = (1 << 63) // MAX_ITEMS
 
-__all__ = ["ComputedField", "RawColumns", "RawDecoder", "RawSchema", "Reason", "ValueField"]
+__all__ = [
+    "BucketField",
+    "ComputedField",
+    "Measurable",
+    "RawColumns",
+    "RawDecoder",
+    "RawSchema",
+    "Reason",
+    "ValueField",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,40 @@ class ValueField:
         """The upper clamp in grid units: steps, or the last multiple of the grid that is not above ``upper``."""
         return self.steps if self.upper is None else min(self.steps, -first_step(-self.upper, self.grid))
 
+    def placer(self) -> Place:
+        """What makes grid units of finite numbers of the field. Raises ValueError as ``steps``."""
+        return partial(on_grid, grid=self.grid, low=self.lowest, high=self.highest)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketField:
+    """A measured field of which only the bucket is kept. borders: B + 1 numbers, ascending, in the field's unit.
+
+    A value v becomes the number 0..B-1 of its bucket: borders[j] < v <= borders[j + 1]. Values below the first border are in the
+    first bucket, as the border is, and those above the last one in the last.
+    """
+
+    path: str | ComputedField
+    borders: tuple[float, ...]
+
+    @property
+    def lowest(self) -> int:
+        """The number of the first bucket."""
+        return 0
+
+    @property
+    def highest(self) -> int:
+        """The number of the last bucket."""
+        return len(self.borders) - 2
+
+    def placer(self) -> Place:
+        """What makes buckets of finite numbers of the field."""
+        return partial(bucket_of, inner=np.array(self.borders[1:-1], np.float64))
+
+
+Measurable = ValueField | BucketField
+"""A field that columns measure."""
+
 
 @dataclass(frozen=True, slots=True)
 class RawSchema:
@@ -79,7 +124,7 @@ class RawSchema:
 
     user: tuple[str | ComputedField, ...]
     key: tuple[str | ComputedField, ...]
-    values: tuple[ValueField, ...] = ()
+    values: tuple[Measurable, ...] = ()
     time: str | ComputedField | None = None
     time_unit: TimeUnit = "ms"
     time_format: str | None = None
@@ -108,7 +153,7 @@ class RawColumns:
 
     reason: uint8[n], a Reason, 0 = good. user, key: int32[n], codes into users and keys, -1 for bad records. users:
     canonical JSON scalars, or arrays for composite users; keys: the same. values: int64[n, V], clamped
-    grid units, 0 for bad records. event_time: int64[n] in ms, 0 for bad records; None when time is the Kafka
+    grid units or buckets, 0 for bad records. event_time: int64[n] in ms, 0 for bad records; None when time is the Kafka
     timestamp. placements: uint32 of each user, where the decoder knows them (partitioner.py). record: int64[n], the record of each
     row, where records were taken apart, and item: int64[n], the row's place in it; None where every record is one row.
     """
@@ -148,9 +193,7 @@ class RawDecoder:
         if not schema.user:
             raise ValueError("user=() has no field: name at least one")
         self._schema = schema
-        self._measures: list[Measure] = [
-            partial(measure, grid=value.grid, low=value.lowest, high=value.highest) for value in schema.values
-        ]
+        self._measures: list[Measure] = [partial(_placed, place=value.placer()) for value in schema.values]
         if schema.time is not None:
             self._measures.append(schema.time_reader())
         self.scalars = schema.scalars
@@ -183,3 +226,10 @@ class RawDecoder:
             record=found.record,
             item=found.item,
         )
+
+
+def _placed(column: Sequence[Any], *, place: Place) -> tuple[Int64s, Reasons]:
+    numbers, reasons = numbers_of(column)
+    placed = place(numbers)
+    placed[reasons != 0] = 0
+    return placed, reasons

@@ -17,6 +17,7 @@ from susurrus.agents.histogram.columns.base import ColumnKind, Kept
 from susurrus.agents.histogram.columns.count import Count
 from susurrus.agents.histogram.columns.layout import Layout, PublishedColumn, fields_of, layout_of
 from susurrus.agents.histogram.columns.mean import Mean
+from susurrus.agents.histogram.columns.quantiles import InterquartileRange, Quantiles
 from susurrus.agents.histogram.columns.sum import Sum
 from susurrus.agents.histogram.columns.users import Users
 from susurrus.agents.histogram.columns.variance import StandardDeviation, Variance
@@ -25,17 +26,27 @@ __all__ = [
     "COLUMNS",
     "ColumnKind",
     "Count",
+    "InterquartileRange",
     "Kept",
     "Layout",
     "Mean",
     "PublishedColumn",
+    "Quantiles",
     "Sum",
     "Users",
     "fields_of",
     "layout_of",
 ]
 
-COLUMNS: Final[dict[str, type[ColumnKind]]] = {
-    column.kind: column for column in (Count, Users, Sum, Mean, Variance, StandardDeviation)
-}
+_ALL: tuple[type[ColumnKind], ...] = (
+    Count,
+    Users,
+    Sum,
+    Mean,
+    Variance,
+    StandardDeviation,
+    Quantiles,
+    InterquartileRange,
+)
+COLUMNS: Final[dict[str, type[ColumnKind]]] = {column.kind: column for column in _ALL}
 """Every kind by its name in the configuration."""

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.histogram.per_key import segment_sums
-from susurrus.topics.records.raw import ValueField
+from susurrus.topics.histogram import ColumnRows
+from susurrus.topics.records.raw import Measurable, ValueField
 from susurrus.topics.wire.json_rows import Numbers
 
 
@@ -49,9 +50,15 @@ class ColumnKind:
     """The column's description in the reference of settings, in a few words."""
     takes_field: ClassVar[bool] = False
     """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
+    takes_buckets: ClassVar[bool] = False
+    """Whether the field is read into buckets: then ``lower`` and ``upper`` must be configured, ``buckets`` and ``scale`` may be."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Settings of this kind alone, which are fields of the class with the same names. They must be configured."""
+    has_interval: ClassVar[bool] = False
+    """Whether its rows have the ends of an interval that is not that of the normal distribution."""
     post_processing: ClassVar[str] = ""
     """What is done to the estimate after its noise, in words."""
-    measures: ClassVar[Literal["count", "users", "sum"]] = "count"
+    measures: ClassVar[Literal["count", "users", "sum", "cells"]] = "count"
     """What the mechanism takes the column for, where it is measured itself. What is computed from a count measures that."""
     additive: ClassVar[bool] = True
     """Whether its numbers add up over keys."""
@@ -62,9 +69,14 @@ class ColumnKind:
     """What `least_records` of a key are needed for, in words."""
 
     name: str
-    field: ValueField | None = None
+    field: Measurable | None = None
     weight: float = 1.0
     """What it has of the noise budget, against other columns."""
+
+    @property
+    def width(self) -> int:
+        """How many numbers it has where it is measured itself."""
+        return 1
 
     @property
     def bound(self) -> int:
@@ -79,6 +91,10 @@ class ColumnKind:
     def problems(self, records: int) -> Iterator[str]:
         """What is wrong with field, bound and grid. records: m * C, the product of what can be kept per key and per user."""
         yield from ()
+
+    def parts(self) -> "tuple[ColumnKind, ...]":
+        """The columns that are published of it."""
+        return (self,)
 
     def measured(self) -> "tuple[ColumnKind, ...]":
         """The columns that the mechanism measures for this one."""
@@ -105,8 +121,22 @@ class ColumnKind:
         return None
 
     def aggregate(self, kept: Kept, values: Int64s | None) -> Int64s:
-        """int64[cells]: what the kept records add to each cell. values: int64[n] of ``field``; None where there is none."""
+        """int64[cells], or [cells, width]: what the kept records add to each cell. values: int64[n] of ``field``, None without
+        one."""
         return kept.counts()
+
+    def totals(self, sums: Int64s) -> Int64s:
+        """int64[n, width]: what a release says of int64[n, width] sums, but for the noise."""
+        return sums
+
+    def rows(self, estimates: Int64s, std_errors: Floats, direct: tuple[Int64s, Floats] | None = None) -> ColumnRows:
+        """The column of a release, from [n, sources] of the measured ones, in grid units.
+
+        direct: both from the stream alone, where it differs.
+        """
+        estimate, error = self.publish(estimates, std_errors)
+        beside = None if direct is None else self.publish(*direct)
+        return ColumnRows(name=self.name, estimate=estimate, std_error=error, direct=beside)
 
     def publish(self, estimates: Int64s, std_errors: Floats) -> tuple[Numbers, Floats]:
         """Estimate and standard error, [n] each, in the field's unit.
@@ -124,5 +154,5 @@ class ColumnOfField(ColumnKind):
     @property
     def value(self) -> ValueField:
         """The field, which the settings' checks have asked for."""
-        assert self.field is not None
+        assert isinstance(self.field, ValueField)
         return self.field

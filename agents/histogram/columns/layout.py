@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from susurrus.agents.histogram.columns.count import Count
 from susurrus.agents.histogram.columns.users import Users
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.topics.histogram import ColumnRows
-from susurrus.topics.records.raw import ValueField
+from susurrus.topics.records.raw import Measurable
 
-Alike = tuple[type[ColumnKind], ValueField | None]
+Alike = tuple[type[ColumnKind], Measurable | None]
 """Columns of one kind and field are measured once."""
 UnitVariances = Callable[[tuple[ColumnKind, ...]], Sequence[float] | None]
 """The noise's variance for each of these measured columns, if one record added at most 1, up to a common factor; None: unknown."""
@@ -21,7 +22,7 @@ UnitVariances = Callable[[tuple[ColumnKind, ...]], Sequence[float] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedColumn:
-    """A column of the output. sources: where what it is computed from stands among the measured columns."""
+    """A column of the output. sources: where what it is computed from stands among the measured numbers."""
 
     column: ColumnKind
     sources: tuple[int, ...]
@@ -29,33 +30,54 @@ class PublishedColumn:
     def rows(self, estimates: Int64s, std_errors: Floats, direct: tuple[Int64s, Floats] | None = None) -> ColumnRows:
         """The column of a release. Post-processing only.
 
-        estimates, std_errors: [rows, measured columns], in grid units. direct: both from the stream alone, where it differs.
+        estimates, std_errors: [rows, measured numbers], in grid units. direct: both from the stream alone, where it differs.
         """
         sources = list(self.sources)
-        estimate, error = self.column.publish(estimates[:, sources], std_errors[:, sources])
-        beside = None if direct is None else self.column.publish(direct[0][:, sources], direct[1][:, sources])
-        return ColumnRows(name=self.column.name, estimate=estimate, std_error=error, direct=beside)
+        beside = None if direct is None else (direct[0][:, sources], direct[1][:, sources])
+        return self.column.rows(estimates[:, sources], std_errors[:, sources], beside)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which fields are decoded, which columns are measured, which are published. All follow the configuration's order."""
+    """Which fields are decoded, which columns are measured, which are published. All follow the configuration's order. Counts by
+    bucket alone are measured behind the other columns."""
 
-    values: tuple[ValueField, ...]
+    values: tuple[Measurable, ...]
     measured: tuple[ColumnKind, ...]
     published: tuple[PublishedColumn, ...]
 
     def formula(self, column: PublishedColumn) -> str | None:
         """How a published column is computed from measured ones, by their names; None where it is one of them."""
-        return column.column.formula([self.measured[source].name for source in column.sources])
+        names = {
+            place: of.name
+            for of, places in zip(self.measured, self.places, strict=True)
+            for place in range(places.start, places.stop)
+        }
+        return column.column.formula([names[source] for source in column.sources])
 
     def aggregate(self, kept: Kept) -> Int64s:
-        """int64[cells, measured columns]: what the kept records add to each cell."""
+        """int64[cells, width]: what the kept records add to each cell."""
         sums = [
             column.aggregate(kept, None if column.field is None else kept.values[:, self.values.index(column.field)])
             for column in self.measured
         ]
-        return np.stack(sums, axis=1)
+        return np.column_stack(sums)
+
+    @property
+    def width(self) -> int:
+        """How many numbers are measured of a key: one for each column, and B for counts by bucket."""
+        return sum(column.width for column in self.measured)
+
+    @property
+    def places(self) -> tuple[slice, ...]:
+        """Where the numbers of each measured column stand."""
+        ends = list(accumulate((column.width for column in self.measured), initial=0))
+        return tuple(slice(first, last) for first, last in pairwise(ends))
+
+    def totals(self, sums: Int64s) -> Int64s:
+        """int64[n, width]: what releases would say of int64[n, width] sums if there were no noise."""
+        pieces = [column.totals(sums[:, place]) for column, place in zip(self.measured, self.places, strict=True)]
+        return np.concatenate(pieces, axis=1)
 
     def divisor(self, column: PublishedColumn) -> str | None:
         """The published column by which this one is divided; None where it is not divided, or by one that is not published."""
@@ -86,21 +108,24 @@ def layout_of(
         if column is of or part.field is not None
     ]
     measured = _measured(parts)
-    places = {alike: place for place, alike in enumerate(measured)}
+    ends = accumulate((part.width for part in measured.values()), initial=0)
+    places = dict(zip(measured, (tuple(range(*pair)) for pair in pairwise(ends)), strict=True))
     return Layout(
         values=fields_of(columns),
         measured=tuple(measured.values()),
         published=tuple(
             PublishedColumn(
                 column=column,
-                sources=tuple(places[same.get(_alike(part), _alike(part))] for part in column.measured()),
+                sources=tuple(
+                    place for part in column.measured() for place in places[same.get(_alike(part), _alike(part))]
+                ),
             )
             for column in chosen
         ),
     )
 
 
-def fields_of(columns: Sequence[ColumnKind]) -> tuple[ValueField, ...]:
+def fields_of(columns: Sequence[ColumnKind]) -> tuple[Measurable, ...]:
     """The fields that are decoded for columns."""
     return tuple(dict.fromkeys(column.field for column in columns if column.field is not None))
 
@@ -113,12 +138,15 @@ _COUNT, _USERS = _alike(Count(name="")), _alike(Users(name=""))
 
 
 def _measured(parts: Iterable[tuple[ColumnKind, float]]) -> dict[Alike, ColumnKind]:
-    """The columns that are measured for these parts, each with the largest of the weights that are given with it."""
+    """The columns that are measured for these parts, each with the largest of the weights that are given with it.
+
+    Counts by bucket take several places. They come last, so that any other column has its own number.
+    """
     found: dict[Alike, ColumnKind] = {}
     for part, weight in parts:
         first = found.setdefault(_alike(part), replace(part, weight=weight))
         found[_alike(part)] = replace(first, weight=max(first.weight, weight))
-    return found
+    return dict(sorted(found.items(), key=lambda item: item[1].width > 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ class TestWithoutEffect:
         ({"columns": [{"name": "a"}, {"name": "b", "bond": 1}]}, 'column 2 ("b"): bond: unknown field; did you mean "bound"?'),
         ({"columns": [{"name": "b", "bound": -1}]}, 'column 1 ("b"): bound = -1: must be greater than 0'),
         ({"columns": [{"kind": "count"}]}, "column 1: name: is missing; add it"),
-        ({"columns": [{"name": "a", "kind": "max"}]}, "kind = \"max\": use 'count', 'users', 'sum', 'mean', 'variance' or"),
+        ({"columns": [{"name": "a", "kind": "max"}]}, "kind = \"max\": use 'count', 'users', 'sum', 'mean', 'variance', "),
         ({"input": {"key": ["url", 3]}}, "input.key, number 2 = 3: write a text in quotes"),
         ({"keys": {"declared": ["a", {"b": 1}]}}, "keys.declared, number 2"),
     ],

@@ -36,7 +36,7 @@ def planned(epsilon: float) -> PipelinePlan:
         privacy={"epsilon": epsilon, "delta": 1e-9},
     )
     with as_file(files("susurrus.agents").joinpath("data", FILE)) as path:
-        source = OfSample(in_grid_units(read_file(path, given.histogram(), wide=True)), path.name)
+        source = OfSample(in_grid_units(read_file(path, given.histogram(), wide=True), given.histogram()), path.name)
     return make_plan(given, source, strategies=[], seeds=3)
 
 

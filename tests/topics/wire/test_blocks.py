@@ -495,7 +495,7 @@ def test_a_by_user_block_that_does_not_fit_together_is_not_written(changes):
         {"users": int64([1])},
         {"sums": int64([[1]])},
         {"keys": [b"1", b""]},
-        {"sums": np.zeros((2, 65), np.int64)},
+        {"sums": np.zeros((2, 4097), np.int64)},
         {"lists": np.zeros((1, 3), np.int64)},
         {"lists": np.zeros((2, 2), np.int64)},
         {"lists": np.zeros((3, 2), np.int64)},
