@@ -227,7 +227,7 @@ class Pipeline:
     @property
     def settings(self) -> Settings:
         """As the workers read them."""
-        return settings_from(self.data, environ={})
+        return settings_from(self.data, directory=self.directory, environ={})
 
     def write_config(self) -> None:
         """TOML from the dictionary."""

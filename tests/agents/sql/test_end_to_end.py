@@ -98,3 +98,39 @@ def test_a_statement_without_a_key_publishes_one_total(kafka: Broker, tmp_path: 
     assert [row["trigger"] for row in rows] == [1, 2, 1, 2]
     assert all(abs(row["values"]["people"]["estimate"] - 97) < 6 for row in rows)
     assert all(0 < row["values"]["people"]["std_error"] < 1 for row in rows)
+
+
+def test_a_lookup_table_is_beside_the_configuration_and_may_not_change(kafka: Broker, tmp_path: Path) -> None:
+    raw = archive_topic(kafka, 2)
+    events = ({"host": f"u{n % 97}", "code": ["DE", "FR", "??"][n % 3], "country": None} for n in range(970))
+    produce(kafka, raw, ((n % 2, json.dumps(e).encode(), WINDOW + n * HOUR // 970) for n, e in enumerate(events)))
+    country = {"name": "country", "expression": "lookup('countries.csv', code)"}
+    own = {
+        "input": {"user": "host", "null_key": "dead-letter"},
+        "keys": {"declared": ["Germany", "France", "Norway"], "discover": False},
+        "window": WHAT["window"],
+        "privacy": {"epsilon": 100, "delta": 1e-3},
+    }
+    with Pipeline(kafka, tmp_path, raw, {**HOW, **own}) as pipeline:
+        table = pipeline.directory / "countries.csv"
+        table.write_text("code,name\nDE,Germany\nFR,France\n", encoding="utf-8")
+        pipeline.data["input"]["key"] = [country]
+        pipeline.write_config()
+        found, totals = published(pipeline)
+        assert "nanobind" not in pipeline.workers[0].tail()  # which tells of engines that nobody closed
+        table.write_text("code,name\nDE,Germany\nFR,Frankreich\n", encoding="utf-8")
+        other = pipeline.start()
+        assert other.process.wait(60) == 2
+        said = " ".join(other.tail().split())
+        assert "lookup('countries.csv')" in said
+    counts = {"Germany": 0, "France": 0, "Norway": 0}
+    for part in found["histogram"].values():
+        for _, value, _ in part:
+            row = json.loads(value)
+            if row["trigger"] == 2:
+                counts[row["key"]] += row["values"]["count"]["estimate"]
+    # Each of 97 users counts once for each key and window, of which there are two.
+    assert abs(counts["Germany"] - 194) < 20
+    assert abs(counts["France"] - 194) < 20
+    assert abs(counts["Norway"]) < 20
+    assert totals["dead_letter"] == 323
