@@ -5,8 +5,8 @@
     python benchmarks/means.py --check    whether the page has it
 
 Of a key with n records of as many users, each of whom brings one record to each of 8 keys. Values lie between 50 and 100, with
-mean 80 and standard deviation 10. The keys are public, so nothing is spent on selection. Ours are of the real strategies. The others
-are computed here from what their sources say, and none of their code is used:
+mean 80 and standard deviation 10. The keys are public, so nothing is spent on selection. Ours are of the real strategies. The
+others are computed here from what their sources say, and none of their code is used:
 
 google      differential-privacy (Go: dpagg/mean.go, variance.go): epsilon and delta in equal parts to sum, count (and squares),
             Gaussian noise calibrated exactly; distances from the midpoint; squares of these, not centred

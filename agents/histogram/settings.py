@@ -16,8 +16,9 @@ from susurrus.agents.expressions.lookup import LookupTables, read_tables
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram import checks, declared, top_settings
 from susurrus.agents.histogram.clock import HistogramClockSettings
-from susurrus.agents.histogram.column_settings import ColumnSettings, problems
+from susurrus.agents.histogram.column_settings import DEFAULT_STEPS, ColumnSettings, problems
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Layout, fields_of, layout_of
+from susurrus.agents.histogram.columns.centred import half_range
 from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
@@ -44,6 +45,8 @@ from susurrus.topics.spec import (
 from susurrus.topics.wire.row_schema import RowSchema
 from susurrus.topics.wire.timestamps import format_time
 
+FEW_STEPS: Final = 64
+"""A range of which one half has fewer steps of the default grid is warned of."""
 DAY: Final = 86_400_000
 
 
@@ -369,6 +372,16 @@ class HistogramSettings(Settings):
         yield from super().findings()
         yield from findings_of_names(self.input, self.columns, self.raw_schema().scalars)
         for place, column in enumerate(self.columns):
+            value = column.column().field
+            if value is not None and column.grid is None and half_range(value) < FEW_STEPS:
+                width = (value.highest - value.lowest) * value.grid
+                yield Finding(
+                    "settings",
+                    "warning",
+                    f'columns: the values of "{column.name}" are rounded to multiples of {value.grid:g}, which is coarse for a '
+                    f"range of {width:g}",
+                    f"set its grid, for example grid = {width / 2 / DEFAULT_STEPS:.1g}",
+                )
             if column.weight != 1 and self._shares() == self._shares(without_weight=place):
                 yield Finding(
                     "settings",

@@ -313,3 +313,13 @@ def test_the_digest_covers_a_weight_that_is_written() -> None:
     plain, one, two = (histogram(COUNT, *more) for more in ([SUM], [SUM | {"weight": 1.0}], [SUM | {"weight": 2.0}]))
     assert plain.config_digest() == one.config_digest() != two.config_digest()
     assert plain.plan().digest() == one.plan().digest() != two.plan().digest()
+
+
+def test_a_narrow_range_far_from_zero_is_warned_of_its_default_grid() -> None:
+    """The default grid follows the largest value, and a mean the width."""
+    narrow = {"name": "average", "kind": "mean", "field": "v", "lower": 1000.0, "upper": 1010.0}
+    [warned] = [str(found) for found in histogram(narrow).findings() if "rounded" in found.text]
+    assert 'the values of "average" are rounded to multiples of 0.98' in warned
+    assert "grid = 0.005" in warned
+    fine = [{**narrow, "grid": 0.005}, {**narrow, "lower": 0.0}, {**narrow, "lower": 700.0}]
+    assert not [found for column in fine for found in histogram(column).findings() if "rounded" in found.text]
