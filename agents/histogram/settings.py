@@ -30,7 +30,7 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import histogram, progress, rolling, top
-from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema
+from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema, ValueField
 from susurrus.topics.spec import (
     HISTOGRAM,
     HISTOGRAM_TOPICS,
@@ -373,7 +373,7 @@ class HistogramSettings(Settings):
         yield from findings_of_names(self.input, self.columns, self.raw_schema().scalars)
         for place, column in enumerate(self.columns):
             value = column.column().field
-            if value is not None and column.grid is None and half_range(value) < FEW_STEPS:
+            if isinstance(value, ValueField) and column.grid is None and half_range(value) < FEW_STEPS:
                 width = (value.highest - value.lowest) * value.grid
                 yield Finding(
                     "settings",

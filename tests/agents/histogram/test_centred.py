@@ -323,3 +323,11 @@ def test_a_narrow_range_far_from_zero_is_warned_of_its_default_grid() -> None:
     assert "grid = 0.005" in warned
     fine = [{**narrow, "grid": 0.005}, {**narrow, "lower": 0.0}, {**narrow, "lower": 700.0}]
     assert not [found for column in fine for found in histogram(column).findings() if "rounded" in found.text]
+
+
+def test_quantiles_have_a_share_by_their_weight_and_no_grid_to_warn_of() -> None:
+    quantiles = {"name": "q", "kind": "quantiles", "field": "v", "lower": 0.0, "upper": 9.0, "at": [0.5], "weight": 3.0}
+    found = histogram(COUNT, MEAN, quantiles)
+    said = dict(about_columns(found.layout, HistogramPipeline(found).strategy))
+    assert said["shares"].startswith("n 0.1, average/centred 0.1, q/buckets 0.3 of")
+    assert not [each for each in found.findings() if "rounded" in each.text or "weight" in each.text]
