@@ -5,19 +5,22 @@ topics is charged on each of them. The order of the log decides: a charge stands
 before it (mechanisms/spend.py does the arithmetic).
 
 A command may charge, too: `susurrus tune` does, for what it recommends. It charges under a name that no pipeline can have.
+
+A tombstone withdraws a charge: of a window that a budget which renews had no room for, and that was skipped (runtime/standing.py).
 """
 
 import msgspec
 
 from susurrus.topics.wire.json_rows import decoder
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST, format_time
 
 VERSION = 1
 NAME = "charges"
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window costs each of its users. window: start in ms.
+    """What one window costs each of its users. window: start in ms. begin, end: it pays for records with event times in
+    [begin, end), in ms; None where that is not known, and then in all of time.
 
     mu: of Gaussian DP, for all mechanisms of the pipeline together. delta_selection: the share of delta that adds up
     instead of composing. Neighbours: one user's records of the window.
@@ -31,7 +34,14 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     delta: float
     mu: float
     delta_selection: float
+    begin: int | None = None
+    end: int | None = None
     schema: int = VERSION
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """[begin, end) in ms of the event times of the records that it pays for."""
+        return (EARLIEST if self.begin is None else self.begin, LATEST if self.end is None else self.end)
 
 
 decode = decoder(Charge, "charge", VERSION)

@@ -1,11 +1,10 @@
 """ledger: what a pipeline is, what it has charged, what it refuses. Compacted, one partition, internal.
 
-Keys: "epoch", "config", "start", "sources/<number>", "raw-topic/<topic>", "started/<stage>/<partition>",
+Keys: "epoch", "config", "start", "sources/<number>", "raw-topic/<topic>", "started/<stage>/<partition>", "window/<window>",
 "digest/<partition>/<window>/<trigger>", "event-level/<partition>", "published/<partition>", "refusal/<stage>/<partition>",
-"status/<stage>/<partition>". Windows in keys are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record (a
-refusal that was solved). Written by the fenced task release-0; sources by route-0; event-level, published, refusals and status by
-the partition they name; raw-topic by `susurrus topics add-input`.
-"""
+"status/<stage>/<partition>". Windows in keys are RFC 3339. Values are JSON with a schema number. A tombstone withdraws a record
+(a refusal that was solved). Written by the fenced task release-0; sources by route-0; event-level, published, refusals and
+status by the partition they name; raw-topic by `susurrus topics add-input`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, get_args
@@ -96,6 +95,16 @@ class Started(_Record, frozen=True, kw_only=True):
     partition: int
 
 
+class WindowDecision(_Record, frozen=True, kw_only=True):
+    """Whether a window begins, where the budget renews: nothing of it is used before this is known. window: start in ms. begun:
+    False where it is skipped. epoch: in which that was decided; in another one it means nothing."""
+
+    name: ClassVar[str] = "window/{window}"
+    window: int
+    begun: bool
+    epoch: str
+
+
 class Digest(_Record, frozen=True, kw_only=True):
     """Link of a partition's chain over its exact input, keyed with the noise secret: a reader cannot try a guess on it.
 
@@ -180,6 +189,7 @@ LedgerRecord = (
     | SourcesRecord
     | AddedTopic
     | Started
+    | WindowDecision
     | Digest
     | EventLevel
     | PublishedPosition
@@ -213,7 +223,7 @@ def key_of(record: LedgerRecord) -> str:
     """The name under which a record is kept."""
     fields = msgspec.structs.asdict(record)
     return record.name.format_map(
-        fields | {"window": format_time(record.window)} if isinstance(record, Digest) else fields
+        fields | {"window": format_time(record.window)} if isinstance(record, Digest | WindowDecision) else fields
     )
 
 
@@ -238,6 +248,11 @@ def _had(value: Any) -> str:
 def digest_key(partition: int, window: int, trigger: int) -> bytes:
     """Key of one link of a release partition's chain; window: start in ms."""
     return f"digest/{partition}/{format_time(window)}/{trigger}".encode()
+
+
+def decision_key(window: int) -> bytes:
+    """Key of the record that says whether a window (start in ms) begins."""
+    return f"window/{format_time(window)}".encode()
 
 
 def added_topic_key(topic: str) -> bytes:

@@ -5,6 +5,9 @@ partitions knows how many rows each announced. It has the whole trigger once it 
 a transaction become visible one after the other. Later triggers of a partition imply the earlier ones, so compaction may
 keep only the last per (epoch, window, partition). An epoch publishes with noise of its own, from each window's first
 trigger on. Rows of two epochs are never put together; the epoch with the higher number is the newer.
+
+Trigger 0 says that a window is skipped: `[budget]`, which renews, had no room for it, and nothing of it is published. One partition
+says it for all.
 """
 
 from typing import Annotated
@@ -21,7 +24,7 @@ SCHEMA = RowSchema(
         "Progress",
         (
             Field("window", Leaf.INSTANT, "the window's first instant"),
-            Field("trigger", Leaf.INTEGER, "the release that this partition has completed"),
+            Field("trigger", Leaf.INTEGER, "the release that this partition has completed; 0: the window is skipped"),
             Field("of_triggers", Leaf.INTEGER, "releases of the window"),
             Field("partition", Leaf.INTEGER, "of histogram and latest"),
             Field("of_partitions", Leaf.INTEGER, "a release is complete when so many partitions have announced it"),
@@ -46,9 +49,9 @@ SCHEMA = RowSchema(
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """One partition has published everything of a trigger.
 
-    window: start in ms. trigger: 1..of_triggers. partition: of histogram. rows: published rows, a function of the rows. epoch: as
-    in the rows, hex. epoch_number: 1, 2, …; a newer epoch has a higher one. rolling_rows: rows of the rolling view, None where the
-    trigger has none.
+    window: start in ms. trigger: 1..of_triggers; 0 where the window is skipped. partition: of histogram. rows: published rows,
+    a function of the rows. epoch: as in the rows, hex. epoch_number: 1, 2, …; a newer epoch has a higher one. rolling_rows: rows of
+    the rolling view, None where the trigger has none.
     """
 
     window: int
@@ -61,6 +64,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     epoch_number: int = 1
     rolling_rows: int | None = None
 
+    @property
+    def skips(self) -> bool:
+        """Whether it says that the window is skipped: there is no release of it in this epoch."""
+        return self.trigger == 0
+
 
 class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     epoch: str
@@ -70,7 +78,7 @@ class _Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     window: str
-    trigger: Annotated[int, msgspec.Meta(ge=1)]
+    trigger: Annotated[int, msgspec.Meta(ge=0)]
     of_triggers: Annotated[int, msgspec.Meta(ge=1)]
     partition: Annotated[int, msgspec.Meta(ge=0)]
     of_partitions: Annotated[int, msgspec.Meta(ge=1)]

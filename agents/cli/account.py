@@ -10,7 +10,9 @@ from rich.text import Text
 from susurrus.agents.display.drawing import GREY
 from susurrus.agents.operations.account import Account
 from susurrus.agents.operations.charged import RECENT, PipelineAccount
+from susurrus.agents.operations.period_account import PeriodAccount
 from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.spend import Budget
 from susurrus.topics.records.zones import local_text
 
 _DAY: Final = 86_400_000
@@ -49,6 +51,12 @@ def headline(account: Account) -> Text:
     """One line for `susurrus status`."""
     if account.budget is None:
         return Text(f"no [budget] · {_loss(account)} spent" if account.spent.mu_squared else "no [budget]")
+    if (period := account.period) is not None:
+        return Text.assemble(
+            "budget ",
+            bar(account, _SHORT),
+            f" {account.share or 0:.0%} of {_any(period)} spent{_until_skip(account, period)}",
+        )
     left = account.windows_left_at_pace
     until = "" if account.stop is None or not left else f", until {_when(account.stop, account.time_zone)}"
     windows = "" if left is None else f" · {_windows(left)} left{until}"
@@ -73,6 +81,8 @@ def _lines(account: Account, chart: int) -> Iterator[tuple[str, Text | str]]:
                 f"{RECENT} more",
                 f"windows of {account.pipeline} bring it to epsilon {after[0]:.3g} at delta {after[1]:.3g}",
             )
+    elif (period := account.period) is not None:
+        yield from _of_period(account, budget, period, chart)
     else:
         yield (
             "budget",
@@ -85,7 +95,7 @@ def _lines(account: Account, chart: int) -> Iterator[tuple[str, Text | str]]:
         if account.windows_left_at_pace not in (None, account.windows_left):
             yield "", f"{_windows(account.windows_left or 0)}, if no other pipeline charged this topic any more"
         yield "stop", _stop(account)
-    yield "pace", _pace(account.own)
+    yield "pace", _pace(account.own, renews=account.period is not None)
     if len(account.epochs) > 1:
         epochs = [
             f"{e.epoch[:8]} ({_windows(e.windows)} from {_when(e.first_window, account.time_zone)})"
@@ -137,11 +147,72 @@ def _unit(milliseconds: int) -> int:
     return _DAY if milliseconds > 3 * _DAY else 3_600_000 if milliseconds > 10_800_000 else 60_000
 
 
-def _pace(row: PipelineAccount) -> str:
+def _of_period(account: Account, budget: Budget, period: PeriodAccount, chart: int) -> Iterator[tuple[str, Text | str]]:
+    """The lines of a budget that renews."""
+    per, last = format_duration(period.per), _when(period.last, account.time_zone)
+    yield (
+        "budget",
+        f"epsilon {budget.epsilon:g} at delta {budget.delta:g} for any {per}, for all pipelines on this topic together",
+    )
+    yield (
+        "period",
+        f"{_epsilon(period.epsilon)} at delta {budget.delta:g} in the {per} up to the window of {last}",
+    )
+    yield "", Text.assemble(bar(account, chart), f" {account.share or 0:.1%} of the budget")
+    yield "worst", f"{_epsilon(period.worst)} at delta {budget.delta:g} in any {per} so far"
+    yield "spent", f"{_loss(account)} in all" if account.spent.mu_squared else "nothing yet"
+    yield "left", _left_of_period(account, period)
+    if account.windows_left_at_pace != account.windows_left:
+        alone = "every window" if account.windows_left is None else _windows(account.windows_left)
+        yield "", f"{alone}, if no other pipeline charged this topic any more"
+    if (year := period.year) is not None:
+        windows = "" if year.windows is None else f"{_windows(year.windows)} at most, "
+        yield (
+            "year",
+            f"{windows}{_epsilon(year.epsilon)} at delta {year.delta:.3g} in any 365d, if it goes on like this",
+        )
+
+
+def _left_of_period(account: Account, period: PeriodAccount) -> str:
+    if account.per_window is None:
+        return "unknown, because no window of this pipeline was charged yet"
+    if period.skips is None:
+        return "enough for every window that is to come"
+    again = (
+        ""
+        if period.resumes is None
+        else f"; windows begin again with that of {_when(period.resumes, account.time_zone)}"
+    )
+    if period.skipping:
+        return f"no room for the window of {_when(period.skips, account.time_zone)}, which is skipped{again}"
+    return f"{_windows(period.left or 0)}; that of {_when(period.skips, account.time_zone)} is skipped{again}"
+
+
+def _any(period: PeriodAccount) -> str:
+    return f"[budget] per {format_duration(period.per)}"
+
+
+def _until_skip(account: Account, period: PeriodAccount) -> str:
+    if period.skips is None:
+        return ""
+    if period.skipping:
+        return " · windows are skipped" + (
+            "" if period.resumes is None else f" until {_when(period.resumes, account.time_zone)}"
+        )
+    return f" · {_windows(period.left or 0)} until one is skipped, {_when(period.skips, account.time_zone)}"
+
+
+def _epsilon(epsilon: float) -> str:
+    return f"epsilon {epsilon:.3g}" if epsilon < float("inf") else "epsilon unbounded"
+
+
+def _pace(row: PipelineAccount, *, renews: bool) -> str:
     """How often the pipeline begins a window, and whether it was charged for each lately."""
     if not row.every:
         return "unknown"
     said, due = f"a window every {format_duration(row.every)}", row.recent_due
+    if row.recent < due and renews:
+        return f"{said}; of the last {due:,} that are over, {row.recent:,} were charged, and the others skipped or still to come"
     if row.recent < due:
         return f"{said}; of the last {due:,} that are over, {row.recent:,} were charged: `susurrus status` says why"
     return f"{said}; all of the last {due:,} that are over were charged" if due > 1 else said

@@ -101,7 +101,9 @@ def plan_lines(plan: EpochPlan, name: str) -> Iterator[str]:
             f"The log of charges lacks charged windows: the progress topic shows {len(plan.forgotten)} more. They are entered "
             "again, at the cost that the configuration gives now."
         )
-    if plan.windows_left is None:
+    if plan.renews:
+        yield "The budget renews: a window that has no room in its period, published before or not, is skipped."
+    elif plan.windows_left is None:
         yield "No [budget] is set, so nothing limits it."
     else:
         yield f"The budget allows it, and {plan.windows_left:,} more windows after that."

@@ -22,6 +22,8 @@ def outcomes_table(pipeline: Pipeline[Any], facts: Facts) -> Table:
         table.add_column(stage, justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
     for outcome in (first, *others):
+        if outcome.rare and not facts.number_of(outcome).number:
+            continue
         cells = [_of_stage(facts, outcome, stage) for stage in stages]
         table.add_row(outcome.name, *cells, _share(facts.number_of(outcome), facts.read))
     waits = waiting_count(pipeline, facts)

@@ -21,7 +21,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.operations.brokers import reach_both
-from susurrus.agents.planning.charging import ChargingAccount
+from susurrus.agents.planning.charging import ChargingAccount, Extent
 from susurrus.agents.planning.sample import Sample, read_file
 from susurrus.agents.planning.tune import questions_of
 from susurrus.agents.planning.window_sample import read_window, window_named
@@ -30,6 +30,7 @@ from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.charges import name_of_command
+from susurrus.topics.wire.timestamps import EARLIEST
 
 Answer = TypeVar("Answer")
 
@@ -94,9 +95,12 @@ def tune(
         if start is not None:
             source += f", window {settings.window.instant_text(start)}"
         account = None if clients is None else ChargingAccount(settings, clients, _COMMAND)
+        extent = _extent(settings, start)
         if account is not None and not dry_run:
-            _reached(lambda: account.check(questions.guarantee), sample)
-        budget = "not charged" if account is None else _budget(account, settings, questions.guarantee, sample, dry_run)
+            _reached(lambda: account.check(questions.guarantee, extent), sample)
+        budget = "not charged"
+        if account is not None:
+            budget = _budget(account, settings, questions.guarantee, extent, sample, dry_run)
         console.print(cost_table(questions, settings, source, budget=budget, public=public_sample))
         if dry_run:
             return
@@ -106,7 +110,7 @@ def tune(
         run = None
         if account is not None:
             charged_to = start if start is not None else _now(settings)
-            run = _reached(lambda: account.charge(charged_to, questions.guarantee), sample)
+            run = _reached(lambda: account.charge(charged_to, questions.guarantee, extent), sample)
     finally:
         if clients is not None:
             clients.close()
@@ -162,8 +166,21 @@ def _window(
     return _reached(lambda: window_named(settings, window or "last", now, clients), sample)
 
 
+def _extent(settings: HistogramSettings, start: WindowStart | None) -> Extent:
+    """The event times, [begin, end) in ms, that records of the sample may have: those of its window, or of a file all that is
+    over."""
+    if start is not None:
+        return start, settings.calendar.end_of(start)
+    return EARLIEST, int(time.time() * 1000) + settings.clock.max_future
+
+
 def _budget(
-    account: ChargingAccount, settings: HistogramSettings, cost: Guarantee, sample: Path | None, dry_run: bool
+    account: ChargingAccount,
+    settings: HistogramSettings,
+    cost: Guarantee,
+    extent: Extent,
+    sample: Path | None,
+    dry_run: bool,
 ) -> str:
     """What the budget has room for, in words. A dry run with a file asks for no broker."""
     window = build_strategy(settings.plan()).guarantee
@@ -173,7 +190,7 @@ def _budget(
         except ConfigurationError:
             return "unknown, since no broker can be reached"
     before = account.windows_left(window)
-    after = account.windows_left(window, after=cost)
+    after = account.windows_left(window, after=cost, extent=extent)
     if before is None or after is None:
         return "none is set, so nothing limits it"
     return f"room for {before:,} windows of this pipeline before this run, {after:,} after it"

@@ -136,7 +136,7 @@ def _print(view: View, pulse: Pulse, console: Console, limit: int | None) -> Non
     """
     shown: object = None
     said, trouble = "", ""
-    while shown is None or not view.over:
+    while not view.over or (shown is None and view.newest is not None):
         view.poll(REFRESH_SECONDS)
         newest = view.newest if view.caught_up else None
         if newest is not None and newest != shown:

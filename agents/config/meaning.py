@@ -13,8 +13,9 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.periods import Periods
 from susurrus.mechanisms.spend import Budget, Spend
-from susurrus.mechanisms.windows import CalendarLength
+from susurrus.mechanisms.windows import CalendarLength, TumblingWindows
 
 LARGE_EPSILON: Final = 10.0
 LARGE_DELTA: Final = 1e-5
@@ -23,6 +24,7 @@ MANY: Final = 30
 ONE_CLOCK: Final = 1_000
 """Clocks that agree better than this, in ms, are one clock."""
 _READABLE: Final = 30.0
+_YEAR: Final = 365 * 86_400_000
 _ENDLESS: Final = 10**9
 """What `Budget.windows_left` says at most."""
 _warning: Final = partial(Finding, "promise", "warning")
@@ -70,7 +72,11 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
             "set [budget] to the total that you can answer for",
         )
         return
-    fits = Budget(epsilon=total.epsilon, delta=total.delta).windows_left(Spend(), promise)
+    budget = Budget(epsilon=total.epsilon, delta=total.delta)
+    if total.per is not None:
+        yield from _of_periods(Periods(budget, total.per), promise, settings.calendar.windows, archived)
+        return
+    fits = budget.windows_left(Spend(), promise)
     if fits >= _ENDLESS or (archived is not None and archived <= fits):
         return
     first = settings.start.first_window
@@ -85,6 +91,41 @@ def of_windows(settings: Settings, promise: Guarantee) -> Iterator[Finding]:
         f"more.{until} A user who is active in all of them is protected by this total, not by epsilon = {promise.epsilon:g}",
         "see what is left with `susurrus ledger show`",
     )
+
+
+def _of_periods(
+    periods: Periods, promise: Guarantee, windows: TumblingWindows, archived: int | None
+) -> Iterator[Finding]:
+    """Which windows are skipped, and what a year comes to."""
+    touched, fits = periods.touched(windows.usual), periods.fitting(promise, windows.usual)
+    budget, per = periods.budget, periods.length
+    said = (
+        f'budget.epsilon = {budget.epsilon:g}, budget.delta = {budget.delta:g}, budget.per = "{format_duration(per)}"'
+    )
+    most = periods.most_within(_YEAR, promise, windows)
+    delta = min(1.0, -(-_YEAR // per) * budget.delta)
+    epsilon = Spend().plus(promise, most).epsilon_total(delta)
+    year = (
+        f"In any 365d at most {most:,} windows are published. A user who is active in all of them is protected by epsilon = "
+        f"{epsilon:.3g} at delta = {delta:.3g} over the year, and by the total in any {format_duration(per)}"
+    )
+    if fits < touched and (archived is None or archived > fits):
+        yield _warning(
+            f"{said}: {format_duration(per)} touch {touched:,} windows, and there is room for {fits:,}. So of every {touched:,} "
+            f"windows {fits:,} {_are(fits)} published and {touched - fits:,} {_are(touched - fits)} skipped, more if others charge "
+            f"the raw topic. {year}",
+            "choose a larger total, a smaller privacy.epsilon or a longer window.length if no window should be skipped",
+        )
+    elif archived is None:
+        yield _warning(
+            f"{said}: has room for all {touched:,} windows that {format_duration(per)} touch, if no other pipeline charges the raw "
+            f"topic. The total renews, so nothing stops the pipeline. {year}",
+            "leave budget.per out for a total for life",
+        )
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def of_event_time(settings: Settings) -> Iterator[Finding]:

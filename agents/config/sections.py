@@ -174,9 +174,13 @@ class BudgetSettings(Section):
     """Optional total for a user active in every window, over all pipelines of this prefix on one raw topic."""
 
     epsilon: PositiveFloat
-    """Total privacy loss at which the pipeline stops."""
+    """Total privacy loss at which the pipeline stops; with `per` that of any such period."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """Total delta at which the pipeline stops."""
+    """Total delta at which the pipeline stops; with `per` that of any such period."""
+    per: Annotated[Duration, Field(ge=1)] | None = None
+    """The budget renews: the total holds for the windows that any period of this length touches, by their event times. A window
+    without room is skipped, and windows begin again when there is room. At least `window.length`. Without it the total is for
+    life."""
 
 
 class TopicSettings(Section):

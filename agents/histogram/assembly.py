@@ -122,7 +122,9 @@ class Assembly:
         """How many rows are kept."""
 
     def announce(self, said: Progress) -> None:
-        """Take an announcement. They come in the order of their topic."""
+        """Take an announcement. They come in the order of their topic. A window that is skipped has no release."""
+        if said.skips:
+            return
         name = Name(said.epoch, said.window, said.trigger)
         place = Place(said.epoch_number, self._time(name))
         if said.epoch not in self._epoch_numbers:

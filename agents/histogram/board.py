@@ -23,6 +23,8 @@ MOST: Final = 200
 """Rows that one answer has at most."""
 FIRST: Final = 12
 """Rows of the rolling view, by default."""
+_SKIPPED: Final = 64
+"""How many of the windows that are skipped are told, the newest."""
 _SORTS: Final = ("estimate", "key", "interval")
 
 
@@ -131,6 +133,7 @@ class HistogramBoard(Board):
                 "seen": self.announced.seen(),
                 "of": self.announced.of_partitions,
             },
+            "skipped": sorted(self.announced.skipped)[-_SKIPPED:],
             "due": next_due(self.settings, self.announced, now),
         }
 

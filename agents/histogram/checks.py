@@ -18,6 +18,7 @@ from susurrus.agents.histogram import declared
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
+from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.windows import CalendarLength
@@ -146,11 +147,18 @@ def rolling(window: HistogramWindowSettings, chosen: type[Strategy[Any]]) -> Ite
         )
 
 
-def budget(total: BudgetSettings | None, privacy: PrivacySettings) -> Iterator[str]:
-    """A budget allows one window at least."""
+def budget(total: BudgetSettings | None, privacy: PrivacySettings, window: WindowSettings) -> Iterator[str]:
+    """A budget allows one window at least, and renews no faster than windows come."""
     if total is None:
         return
+    if total.per is not None and not any(checks.calendar(window)):
+        longest = window.calendar.windows.lengths[-1]
+        if total.per < longest:
+            yield (
+                f'budget.per = "{format_duration(total.per)}": is shorter than window.length = "{window.length_text}"; use at '
+                f'least "{format_duration(longest)}"'
+            )
     for name in ("epsilon", "delta"):
-        whole, window = getattr(total, name), getattr(privacy, name)
-        if whole < window:
-            yield f"budget.{name} = {whole:g}: less than one window's privacy.{name} = {window:g}; raise it"
+        whole, one = getattr(total, name), getattr(privacy, name)
+        if whole < one:
+            yield f"budget.{name} = {whole:g}: less than one window's privacy.{name} = {one:g}; raise it"

@@ -1,6 +1,6 @@
 """When the next trigger of a histogram is due: from the public calendar and what was announced, never from data."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,19 +17,29 @@ class Announced:
     _newest: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The newest (window start, trigger) of each partition."""
     of_partitions: int = 0
+    skipped: set[int] = field(default_factory=set)
+    """The starts of windows that are skipped, of the newest epoch."""
 
     def add(self, said: Progress) -> bool:
         """Take in one announcement; whether it says anything new."""
         if said.epoch_number < self.number:
             return False
         if said.epoch_number > self.number:
-            self.number, self._newest = said.epoch_number, {}
+            self.number, self._newest, self.skipped = said.epoch_number, {}, set()
         self.of_partitions = said.of_partitions
+        if said.skips:
+            known = said.window in self.skipped
+            self.skipped.add(said.window)
+            return not known
         place = (said.window, said.trigger)
         if self._newest.get(said.partition, (-1, 0)) >= place:
             return False
         self._newest[said.partition] = place
         return True
+
+    def skips(self, window: int) -> bool:
+        """Whether a window (start in ms) is skipped."""
+        return window in self.skipped
 
     def newest(self) -> tuple[int, int] | None:
         """(window start in ms, trigger) of the newest trigger that any partition has announced."""
@@ -39,6 +49,14 @@ class Announced:
         """How many partitions have announced the newest trigger."""
         newest = self.newest()
         return sum(place == newest for place in self._newest.values())
+
+
+def behind_skipped(settings: HistogramSettings, skipped: Collection[int], interval: Interval) -> Interval:
+    """The first interval from this one on that closes a trigger of a window that is not skipped. skipped: starts in ms."""
+    calendar = settings.calendar
+    while skipped and all(calendar.window_start(window) in skipped for window in calendar.open_windows(interval)):
+        interval = Interval(interval + 1)
+    return interval
 
 
 def next_due(settings: HistogramSettings, announced: Announced, now: int) -> Mapping[str, Any]:
@@ -59,6 +77,7 @@ def next_due(settings: HistogramSettings, announced: Announced, now: int) -> Map
         window, trigger = newest
         complete = announced.seen() >= announced.of_partitions
         interval = Interval(calendar.interval_of(calendar.window_at(window), Trigger(trigger)) + complete)
+    interval = behind_skipped(settings, announced.skipped, interval)
     boundary = calendar.boundary(interval)
     of_window = calendar.window_start(calendar.oldest_open(interval))
     if not settings.clock.chosen.live:

@@ -64,6 +64,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         Outcome("capped", {"route": ("capped",), "bound": ("capped",)}),
         Outcome("late", {"route": ("late",)}),
         Outcome("filtered", {"route": ("filtered",)}),
+        Outcome("skipped", {"route": ("skipped",)}, rare=True),
         Outcome("dead letters", {"route": ("dead_letter",)}),
     )
     released = (("release", "triggers"), ("release", "rows"))

@@ -52,6 +52,8 @@ class PublicProgress:
                 self._next, self._newest = 0, {}  # another topic of the same name
             for offset, said in read_progress(self._clients, self.topic, self._next):
                 self._next = offset + 1
+                if said.skips:
+                    continue  # nothing of it is published
                 place, interval = (said.epoch, said.partition), self.interval_of(said)
                 if place not in self._newest or self._newest[place][0] < interval:
                     self._newest[place] = interval, said

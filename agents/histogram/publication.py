@@ -162,6 +162,10 @@ class Publication:
         message = {"key": key, "value": value, "timestamp": self._stamp(window, trigger)}
         return Output(self._services.topic("progress"), 0, [message])
 
+    def skipped(self, window: WindowIndex) -> Output:
+        """What says in public that a window is skipped."""
+        return self._progress(window, Trigger(0), 0, None)
+
     def _digests(self, window: WindowIndex, trigger: Trigger, rows: int, digest: str) -> list[Output]:
         """The trigger's digest for the ledger; with a window's last one, those of an old window are withdrawn."""
         start = self._calendar.window_start(window)

@@ -15,6 +15,7 @@ import numpy as np
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.budget import periods_of
 from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
@@ -43,6 +44,9 @@ class RankStage(IntervalStage[CandidatesBlock]):
         if top is None:
             raise RuntimeError("there is nothing to rank without the section [top]")
         self._ranking = top.ranking
+        self._renews = periods_of(services.settings) is not None
+        self._begins: dict[WindowIndex, bool] = {}
+        """Whether an open window begins, where the budget renews."""
 
     @staticmethod
     def first_sources(services: HistogramServices) -> int:
@@ -67,6 +71,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
         windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
         if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
             interval = min(ready, max(interval, Interval(self._first_interval - 1)))
+        windows = self._begun(windows)
         commit = Commit(position=self._taken, meta={}, publishes=bool(windows))
         blocks = self._intervals.blocks(interval) if windows else []
         for window in windows:
@@ -74,6 +79,18 @@ class RankStage(IntervalStage[CandidatesBlock]):
         commit.drops += self._intervals.close(interval)
         commit.position, commit.meta = self._claim()
         return commit
+
+    def _begun(self, windows: Sequence[WindowIndex]) -> list[WindowIndex]:
+        """Those that are not skipped. Release has written the decision before its tick for a window's first interval, so it is in
+        the ledger; it is read to the very end, where an open transaction may hide it."""
+        if not self._renews:
+            return list(windows)
+        if any(window not in self._begins for window in windows):
+            ledger, start = self.services.ledger, self._calendar.window_start
+            ledger.refresh(complete=True)
+            skipped = ledger.skipped()
+            self._begins = {window: start(window) not in skipped for window in windows}
+        return [window for window in windows if self._begins[window]]
 
     def _rank(self, window: WindowIndex, trigger: Trigger, blocks: Sequence[CandidatesBlock], commit: Commit) -> None:
         """Add the ranking of one trigger to the commit."""

@@ -1,13 +1,15 @@
 """release: bounded -> histogram, latest, progress, published-keys, candidates.  Key: the GROUP BY key.
 State: per (window, key) exact totals.
 
-When every by-user partition has closed an interval, each open window has a trigger. A window is charged before its first trigger.
-Then the strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last
-trigger are calibrated, that takes two commits (barrier.py).
+When every by-user partition has closed an interval, each open window has a trigger. Before its first one a window is charged,
+or, where the budget renews and has no room, skipped (runtime/standing.py): what came of it goes with its intervals. Then the
+strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last trigger
+are calibrated, that takes two commits (barrier.py).
 
 State keys: those of window_keys.py, publication.py and intervals.py.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +26,7 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import MorePublic
+from susurrus.agents.runtime.standing import Renewing, standing_of
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
@@ -33,12 +36,14 @@ from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
 from susurrus.topics.wire.timestamps import format_time
 
+log = logging.getLogger(__name__)
+
 
 class ReleaseStage(IntervalStage[BoundedBlock]):
     """One bounded partition."""
 
     name, input, source = "release", "bounded", "bound"
-    counted = ("triggers", "rows")
+    counted = ("triggers", "rows", "skipped")
     encode, decode = staticmethod(bounded_codec.encode), staticmethod(bounded_codec.decode)
 
     services: HistogramServices
@@ -62,7 +67,9 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         """The open windows that have had a trigger."""
         refines = bool(self._strategy.refined)
         self._barrier = Barrier(services, partition, meta, self._publication) if refines else None
-        self._charged: set[WindowIndex] = set()
+        self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
+        self._begins: dict[WindowIndex, bool] = {}
+        """Whether a window begins, as far as that is known."""
         self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
         """Windows whose charge is committed but not read back yet."""
         services.read_published_keys()
@@ -145,27 +152,47 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
         if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
             interval = min(ready, max(interval, Interval(self._first_interval - 1)))
-        return self._charge(windows) or self._tell(interval, windows) or self._close(interval, windows)
+        if (before := self._charge(windows)) is not None:
+            return before
+        windows = [window for window in windows if self._begins[window]]
+        return self._tell(interval, windows) or self._close(interval, windows)
 
     def _charge(self, windows: list[WindowIndex]) -> Commit | Finding | None:
-        """Charge a window, before anything of it is published. The order of the log of charges decides what the budget allows."""
-        window = next((w for w in windows if not self._is_charged(w)), None)
+        """Charge or skip a window, before anything of it is published. The order of the log of charges decides what the budget
+        allows."""
+        window = next((w for w in windows if not self._is_known(w)), None)
         if window is None:
             return None
         if self.partition != 0:
             return waits("charge", "waiting for release-0 to charge the window", "see what status says of release 0")
-        if window in self._charges_sent:
+        decided = self._standing.decide(window, charged=window in self._charges_sent)
+        if decided is None:
             # Committed, but some pipeline's open transaction still hides it: a second charge would count twice.
             return waits(
                 "charge",
                 "waiting for the window's charge to appear in the log of charges, where an open transaction hides it",
                 "if it stays, end the transaction (kafka-transactions.sh find-hanging, then abort)",
             )
-        output = self.services.ledger.charge_output(
-            self._calendar.window_start(window), self.services.guarantee_of(window)
-        )
-        self._charges_sent.add(window)
-        return Commit(*self._claim(), outputs=[output])
+        outputs, begins = decided
+        if begins is None:
+            self._charges_sent.add(window)
+        else:
+            self._begins[window] = begins
+            self._charges_sent.discard(window)
+        if begins is False:
+            outputs.append(self._publication.skipped(window))
+            self.counters["skipped"] += 1
+            self._say_skipped(window)
+        return Commit(*self._claim(), outputs=outputs, kind="" if begins is None else "decision")
+
+    def _say_skipped(self, window: WindowIndex) -> None:
+        assert isinstance(self._standing, Renewing)
+        start, shown = self._calendar.window_start(window), self.services.settings.window.instant_text
+        log.warning(
+            "window %s is skipped: %s has no room for it, and nothing of it is published; with what is charged now, the window of "
+            "%s is the next that begins (see susurrus ledger show)",
+            shown(start), self._standing.total, shown(self._standing.room_again(window)),
+        )  # fmt: skip
 
     def _tell(self, interval: Interval, windows: list[WindowIndex]) -> Commit | Finding | None:
         """Tell the other partitions of a window's last rows where they are calibrated together, and wait for theirs."""
@@ -178,11 +205,12 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             return Commit(*self._claim(), outputs=[told], kind="evidence")
         return self._barrier.wait(held)
 
-    def _is_charged(self, window: WindowIndex) -> bool:
-        if window not in self._charged and self.services.ledger.is_charged(self._calendar.window_start(window)):
-            self._charged.add(window)
+    def _is_known(self, window: WindowIndex) -> bool:
+        """Whether it is known that the window begins, or that it is skipped."""
+        if window not in self._begins and (begins := self._standing.begins(window)) is not None:
+            self._begins[window] = begins
             self._charges_sent.discard(window)
-        return window in self._charged
+        return window in self._begins
 
     def _meta(self, position: Offset) -> dict[str, Any]:
         told = {} if self._barrier is None else self._barrier.to_meta()
@@ -225,6 +253,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         if self._candidates is not None:
             commit.outputs += self._candidates.outputs(interval)
         commit.drops += self._intervals.close(interval)
+        oldest = self._calendar.oldest_open(Interval(interval + 1))
+        self._begins = {window: begins for window, begins in self._begins.items() if window >= oldest}
         commit.position, commit.meta = self._claim()
         return commit
 

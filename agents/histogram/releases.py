@@ -10,7 +10,7 @@ reader of few releases begins at the rows of these.
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
@@ -21,6 +21,7 @@ from confluent_kafka import Message, TopicPartition
 from susurrus.agents.formats.outputs import reader_of
 from susurrus.agents.frames import json_of
 from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly, OpenRelease, ReleasedPart, Wanted
+from susurrus.agents.histogram.due import Announced
 from susurrus.agents.histogram.estimates import Estimates as Estimates
 from susurrus.agents.histogram.estimates import Release as Release
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -72,6 +73,7 @@ class ReleaseReader:
         self._rows, self._progress = settings.topic(self.topic), settings.topic("progress")
         self._json = reader_of(settings.output, settings.schemas[self._rows], settings.namespace)
         self._assembly = Assembly(settings.window.trigger_every, self._wants)
+        self._said = Announced()
         self._clients = clients_of(settings, quiet=True)
         self._consumer = self._clients.reader("releases", lost="earliest")
         self._begun, self._caught_up = False, False
@@ -100,6 +102,15 @@ class ReleaseReader:
         if isinstance(self._since, int) and time_of < self._since:
             return False
         return self._wanted is None or self._wanted(window, trigger, of_triggers)
+
+    @property
+    def skipped(self) -> Collection[int]:
+        """The windows (starts in ms) of which the newest epoch says that they are skipped, as far as that is read."""
+        return self._said.skipped
+
+    def skips(self, window: int) -> bool:
+        """See `ReleaseSource.skips`."""
+        return self._said.skips(window)
 
     @property
     def caught_up(self) -> bool:
@@ -152,6 +163,7 @@ class ReleaseReader:
                 raise _foreign(place, offset - 1, error) from error
             if (announced := self._announced(said)) is not None:
                 self._assembly.announce(announced)
+            self._said.add(said)
             self._heard(said)
         for partition, found in values.items():
             try:

@@ -5,6 +5,9 @@ partition, and closes intervals with ticks in the same transaction. It is the on
 Its partitions are sources, which the ledger numbers (topics/sources.py). Source 0 also looks whether the raw topics have grown, and
 whether one was added (growth.py).
 
+Where the budget renews, records of a window that is skipped go nowhere, once the ledger says so (runtime/standing.py). Those
+that came before go no further than release.
+
 A record whose schema is not known yet is held (formats/waiting.py), and so is everything behind it, as if it were not read yet.
 """
 
@@ -31,6 +34,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.budget import periods_of
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.dead_letters import DeadLetters
 from susurrus.agents.runtime.stage import NotYet, Stage, pinned_start
@@ -92,7 +96,7 @@ class RouteStage(Stage):
     """One source: a partition of a raw topic. ``partition`` is the source's number."""
 
     name = "route"
-    counted = ("in", "routed", "capped", "late", "filtered", "dead_letter", "interval_moved")
+    counted = ("in", "routed", "capped", "late", "filtered", "skipped", "dead_letter", "interval_moved")
 
     services: HistogramServices
 
@@ -136,6 +140,10 @@ class RouteStage(Stage):
         self._written = Written(
             partition, services.topic("by-user"), meta["written"], config_digest=services.config_digest
         )
+        self._renews = periods_of(services.settings) is not None
+        self._skipped = np.empty(0, np.int64)
+        """Windows that are skipped, as far as this source knows."""
+        self._learn_skipped()
         self._committed = position
         self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
         """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
@@ -267,6 +275,10 @@ class RouteStage(Stage):
         counters["in"] += n
         counters["late"] += int(late.sum())
         counters["interval_moved"] += placed.clamped
+        if len(self._skipped):
+            skipped = good & np.isin(window, self._skipped)
+            counters["skipped"] += int(skipped.sum())
+            good &= ~skipped
         left_out = np.isin(reason, list(LEFT_OUT))
         counters["filtered"] += int(left_out.sum())
         why = np.where(left_out, Reason.OK, reason)
@@ -291,6 +303,15 @@ class RouteStage(Stage):
         )
         by_user = placements(columns.users) if columns.placements is None else columns.placements
         self._add(block, rows, of_placements(by_user, self._partitions))
+
+    def _learn_skipped(self) -> None:
+        """Ask the ledger which windows are skipped. A broker that does not answer is asked again with the next interval."""
+        if not self._renews:
+            return
+        ledger, calendar = self.services.ledger, self._calendar
+        with contextlib.suppress(KafkaException):
+            ledger.refresh()
+        self._skipped = np.array(sorted(map(calendar.window_at, ledger.skipped())), np.int64)
 
     def _place(self, stamps: Int64s, offsets: Int64s, stamped: npt.NDArray[np.bool_]) -> Placed:
         """Where the records belong. stamped: bool[n], as the clock expects. The others are not there for it: they close nothing."""
@@ -360,6 +381,7 @@ class RouteStage(Stage):
         outputs += self._announced
         if interval > self._ticked:
             outputs += self._tick(interval)
+            self._learn_skipped()
         self._blocks, self._announced = {}, []
         self._ticked = max(self._ticked, interval)
         self._committed = self._taken

@@ -413,7 +413,7 @@ class HistogramSettings(Settings):
             *checks.keys(self.keys, self.input),
             *(() if self._default_unknown else checks.rolling(self.window, self.strategy)),
             *(() if self._default_unknown else checks.strategy(self.strategy, self.bounds, self.privacy)),
-            *checks.budget(self.budget, self.privacy),
+            *checks.budget(self.budget, self.privacy, self.window),
             *self._of_top(),
         ]
 

@@ -10,6 +10,7 @@ from susurrus.agents.display.drawing import GREY
 from susurrus.agents.display.times import ago, clock_time, until
 from susurrus.agents.display.view import Record, View, headed
 from susurrus.agents.histogram.assembly import AnnouncedRelease
+from susurrus.agents.histogram.due import behind_skipped
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.releases import ReleaseReader, newest_rows, recency
 from susurrus.agents.histogram.rolling_releases import ROLLING_INSTANTS, RollingReader
@@ -90,7 +91,9 @@ class HistogramView(View):
     @property
     def over(self) -> bool:
         """See `View.over`."""
-        return self._window is not None and self.caught_up and bool(self._releases) and self._releases[-1].final
+        if self._window is None or not self.caught_up:
+            return False
+        return self._releases[-1].final if self._releases else self._reader.skips(self._window)
 
     def picture(self, width: int, height: int | None) -> RenderableType:
         """Title, as many rows as fit, and what they are."""
@@ -105,11 +108,14 @@ class HistogramView(View):
         """When the next trigger is due."""
         release, calendar = self.newest, self._calendar
         clock, shown, zone = self._settings.clock, self._settings.window.instant_text, self._settings.window.time_zone
+        if self._window is not None and self._reader.skips(self._window):
+            return f"the window {shown(self._window)} is skipped: [budget] had no room for it, and nothing of it is published"
         if self.over:
             return "this was the window's last trigger; nothing more comes"
         if release is None and (announced := self._reader.newest) is not None:
             return _unreadable(announced, shown(announced.window))
-        interval = self._next(release, now)
+        skipped = self._reader.skipped
+        interval = behind_skipped(self._settings, skipped, self._next(release, now))
         newest = calendar.window_at(calendar.boundary(interval) - 1)
         if self._window is not None:
             newest = calendar.window_at(self._window)
@@ -120,6 +126,8 @@ class HistogramView(View):
             f"trigger {trigger} of {calendar.triggers_of(newest)} of the window {shown(calendar.window_start(newest))}"
         )
         first = "" if release is not None else "nothing is released yet; "
+        if lately := [start for start in skipped if release is None or start > release.window_start]:
+            first += f"{_windows(lately, shown(max(lately)))} skipped, for [budget] had no room; "
         if not clock.chosen.live:
             return f"{first}{self._of_archive(release, named)}"
         closes = calendar.boundary(interval)
@@ -160,6 +168,11 @@ class HistogramView(View):
     def close(self) -> None:
         """See `View.close`."""
         self._reader.close()
+
+
+def _windows(skipped: list[int], newest: str) -> str:
+    """newest: the last of them."""
+    return f"the window {newest} is" if len(skipped) == 1 else f"{len(skipped):,} windows up to {newest} are"
 
 
 class RollingHistogramView(HistogramView):

@@ -43,7 +43,7 @@ def waiting(settings: HistogramSettings, facts: Facts) -> Iterator[Finding]:
 
 def _waiting_records(facts: Facts) -> int:
     """Records that are read and in no release: those of open intervals, and where there was no release, all that are kept."""
-    route = facts.known("route", "in", "-capped", "-late", "-filtered", "-dead_letter")
+    route = facts.known("route", "in", "-capped", "-late", "-filtered", "-skipped", "-dead_letter")
     taken = 0 if not facts.known("release", "triggers") else facts.known("bound", "kept")
     return max(0, route - facts.known("bound", "capped") - taken)
 

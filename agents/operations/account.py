@@ -16,8 +16,10 @@ from typing import Any, Final
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.charged import DAY, RECENT, EpochAccount, PipelineAccount, epochs_of, row_of
 from susurrus.agents.operations.forecast import Rate, first_overdraft, mu_squared_max
-from susurrus.agents.runtime.budget import budget_of, charged_once, guarantee_of
+from susurrus.agents.operations.period_account import PeriodAccount, period_account
+from susurrus.agents.runtime.budget import budget_of, charged_once, guarantee_of, periods_of, spans_of
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.periods import Periods
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics.charges import Charge, pays_for_window
 from susurrus.topics.wire.timestamps import LATEST, format_time
@@ -37,12 +39,13 @@ class Account:
     pipeline's next window costs, None where that is unknown. live: whether the clock is the wall's; an archive has its own time.
     series: (start of a window, mu^2 of all charges for windows up to it).
 
-    The other fields are None without a budget. delta_at_budget: of `spent` at the budget's epsilon. mu_squared_max: the sum of mu^2
-    at which the budget ends if all pipelines go on as they do. share: of the budget, 0 to 1: mu^2 spent over mu_squared_max. Where
-    all windows cost the same, that is windows charged over windows possible. windows_left: this pipeline's windows that fit if no
-    other one charges. windows_left_at_pace: those that fit if every active pipeline charges each of its windows. stop: the start of
-    the first window after those. The last two are None if the budget never ends. time_zone: on whose clocks this pipeline's windows
-    are days, weeks or months.
+    The other fields are None without a budget. Where it renews (`period`), share, windows_left, windows_left_at_pace and stop
+    are about the period that ends with the next window: stop is the first window that is skipped. delta_at_budget: of `spent`
+    at the budget's epsilon. mu_squared_max: the sum of mu^2 at which the budget ends if all pipelines go on as they do. share:
+    of the budget, 0 to 1: mu^2 spent over mu_squared_max. Where all windows cost the same, that is windows charged over windows
+    possible. windows_left: this pipeline's windows that fit if no other one charges. windows_left_at_pace: those that fit if
+    every active pipeline charges each of its windows. stop: the start of the first window after those. The last two are None if
+    the budget never ends. time_zone: on whose clocks this pipeline's windows are days, weeks or months.
     """
 
     raw_topic: str
@@ -63,6 +66,7 @@ class Account:
     windows_left_at_pace: int | None = None
     stop: int | None = None
     time_zone: str | None = None
+    period: PeriodAccount | None = None
     series: tuple[tuple[int, float], ...] = field(default=(), repr=False)
 
     @property
@@ -96,6 +100,7 @@ class Account:
             "pipeline": self.pipeline,
             "live": self.live,
             "budget": None if self.budget is None else {"epsilon": self.budget.epsilon, "delta": self.budget.delta},
+            "period": None if self.period is None else self.period.as_json(),
             "spent": {
                 "mu": spent.mu,
                 "mu_squared": spent.mu_squared,
@@ -184,14 +189,16 @@ def account_of(
     if guarantee is None and groups[name]:
         guarantee = guarantee_of(groups[name][-1])
     sums = list(accumulate(map(guarantee_of, charges), Spend.plus, initial=Spend()))
-    spent, beyond = sums[-1], [] if budget is None else charges[_fitting(sums, budget) :]
+    periods = periods_of(settings)
+    for_life = None if periods is not None else budget
+    spent, beyond = sums[-1], [] if for_life is None else charges[_fitting(sums, for_life) :]
     refused = Counter(charge.pipeline for charge in beyond)
     live = settings.clock.until is None
     present = now if live else max((c.window for c in charges if pays_for_window(c)), default=now)
     rows = [row_of(each, found, settings, present, beyond=refused[each]) for each, found in groups.items()]
     rows = [rows[0], *sorted(rows[1:], key=lambda row: row.pipeline)]
     first_refused = next((charge.window for charge in beyond if charge.pipeline == name), None)
-    delta = sum(charge.delta for charge in charges) if budget is None else budget.delta
+    delta = sum(charge.delta for charge in charges) if for_life is None else for_life.delta
     known = Account(
         raw_topic=", ".join(raw_topics),
         pipeline=name,
@@ -209,7 +216,42 @@ def account_of(
     )
     if budget is None:
         return known
+    if periods is not None:
+        return _with_period(known, periods, charges, settings, present)
     return _with_outlook(known, budget, first_refused, settings.clock.until)
+
+
+def _with_period(
+    known: Account, periods: Periods, charges: Sequence[Charge], settings: Settings, present: int
+) -> Account:
+    """The account with what depends on a budget that renews. Windows that are skipped are not charged: the next is not before the
+    one of the present."""
+    own, calendar = known.own, settings.calendar
+    current = calendar.window_start(calendar.window_at(present)) if known.live else own.next_window or present
+    following = max(own.next_window or current, current)
+    mine = None
+    if known.per_window is not None and own.calendar is not None:
+        mine = Rate(known.per_window, following, own.calendar)
+    others = [replace(rate, first=_not_before(rate, current)) for rate in _rates(known.pipelines[1:], None)]
+    period = period_account(periods, spans_of(charges), following, mine, others, settings.clock.until)
+    return replace(
+        known,
+        delta_at_budget=period.spent.delta_total(periods.budget.epsilon),
+        share=period.share,
+        windows_left=period.left_alone,
+        windows_left_at_pace=period.left,
+        stop=period.skips,
+        period=period,
+    )
+
+
+def _not_before(rate: Rate, present: int) -> int:
+    """The start of a rate's first window from an instant on."""
+    return (
+        rate.first
+        if rate.first >= present
+        else rate.calendar.later(rate.first, rate.calendar.count(rate.first, present))
+    )
 
 
 def _with_outlook(known: Account, budget: Budget, refused: int | None, until: int | None) -> Account:

@@ -13,10 +13,11 @@ from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.raw_topics import read_ledger, topics_of
 from susurrus.agents.kafka.requests import write_one
 from susurrus.agents.kafka.topics import create_topics
-from susurrus.agents.runtime.budget import Charges, budget_of, spend_of
+from susurrus.agents.runtime.budget import Charges, budget_of, periods_of, spans_of, spend_of
 from susurrus.agents.runtime.initial_offsets import check_raw
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal, SusurrusError
+from susurrus.mechanisms.periods import ChargedSpan
 from susurrus.topics import ledger as codec
 from susurrus.topics.spec import LEDGER
 
@@ -74,8 +75,18 @@ def _check_budget(pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, 
     total, promise = budget_of(pipeline.settings), pipeline.per_window()
     if total is None or promise is None:
         return
-    spent = spend_of(Charges(pipeline.settings, clients, lambda: topics).read(complete=True))
-    if not total.windows_left(spent, promise):
+    charges = Charges(pipeline.settings, clients, lambda: topics).read(complete=True)
+    if (periods := periods_of(pipeline.settings)) is not None:
+        # The window of the present is charged on that topic, too; later ones are skipped where there is no room.
+        calendar = pipeline.settings.calendar
+        now = calendar.window_at(int(time.time() * 1000))
+        begin, end = calendar.window_start(now), calendar.window_end(now)
+        own = [one for one in charges if (one.pipeline, one.window) == (pipeline.settings.pipeline.name, begin)]
+        others = [one for one in charges if one not in own]
+        fits = periods.allows(spans_of(others), ChargedSpan(begin, end, promise))
+    else:
+        fits = total.windows_left(spend_of(charges), promise) > 0
+    if not fits:
         raise BudgetExhausted(
             f"budget: epsilon={total.epsilon:g}, delta={total.delta:g} has no room for another window with what was charged on "
             f"topic={topics[-1]}",

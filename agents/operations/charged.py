@@ -89,7 +89,8 @@ def row_of(
         every = calendar.usual
         next_window = calendar.later(newest[-1], 1) if newest else _first(settings, present) if own else None
         recent, due = _recent(windows, calendar, present)
-    quiet = max(_QUIET_WINDOWS * (every or 0), DAY)
+    # With a budget that renews, a pipeline may skip windows for as long as a period.
+    quiet = max(_QUIET_WINDOWS * (every or 0), DAY, 0 if settings.budget is None else settings.budget.per or 0)
     spend = spend_of(charges)
     return PipelineAccount(
         pipeline=pipeline,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from susurrus.agents.kafka.requests import group_of, no_topic
 from susurrus.agents.kafka.topics import partitions_of
-from susurrus.agents.runtime.budget import budget_of, charge_of, charged_once, spend_of
+from susurrus.agents.runtime.budget import budget_of, charge_of, charged_once, periods_of, spend_of
 from susurrus.agents.runtime.initial_offsets import Origin, check_start
 from susurrus.agents.runtime.new_beginning import NewBeginning
 from susurrus.agents.runtime.pipeline import StageSpec
@@ -51,7 +51,9 @@ class EpochPlan:
     unfinished: tuple[Progress, ...]
     forgotten: tuple[charge_codec.Charge, ...]
     windows_left: int | None
-    """How many more windows [budget] allows after that; None without one."""
+    """How many more windows [budget] allows after that; None without one, and where it renews."""
+    renews: bool = False
+    """Whether [budget] renews: windows that have no room are skipped."""
 
 
 class EpochPlanner:
@@ -97,7 +99,7 @@ class EpochPlanner:
         )
         newest = {window: epochs[max(epochs)] for window, epochs in published.items()}
         left = None
-        if (total := budget_of(settings)) is not None:
+        if (total := budget_of(settings)) is not None and periods_of(settings) is None:
             spent = spend_of(charged)
             if again:
                 spent = total.charge(spent, guarantee, len(again))
@@ -116,6 +118,7 @@ class EpochPlanner:
             ),
             forgotten=forgotten,
             windows_left=left,
+            renews=periods_of(settings) is not None,
         )
 
     def topics(self) -> tuple[str, ...]:
@@ -173,6 +176,8 @@ class EpochPlanner:
         """Window start in ms -> number of the epoch -> the newest trigger that any partition has published."""
         found: dict[int, dict[int, Progress]] = {}
         for said in self._begins.announced(self._clients):
+            if said.skips:
+                continue
             epochs = found.setdefault(said.window, {})
             if said.epoch_number not in epochs or epochs[said.epoch_number].trigger < said.trigger:
                 epochs[said.epoch_number] = said

@@ -42,9 +42,20 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "susurrus_partition_seconds_since_commit": ("Seconds since this worker's last commit for the partition.", _PLACE),
     "susurrus_stage_committed": ("Totals of a partition's whole life, as committed.", (*_PLACE, "total")),
     "susurrus_store_bytes": ("Size of the partition's local store on the disk.", _PLACE),
-    "susurrus_privacy_budget_windows_left": ("Windows that [budget] still allows.", ()),
-    "susurrus_privacy_budget_share_spent": ("Share of [budget] spent by all pipelines on the raw topic, 0 to 1.", ()),
-    "susurrus_privacy_budget_ends_seconds": ("Unix time of the first window that [budget] will not allow.", ()),
+    "susurrus_privacy_budget_windows_left": ("Windows that [budget] still allows; not where it renews.", ()),
+    "susurrus_privacy_budget_share_spent": (
+        "Share of [budget] spent by all pipelines on the raw topic, 0 to 1; with budget.per in the period up to the next window.",
+        (),
+    ),
+    "susurrus_privacy_budget_ends_seconds": (
+        "Unix time of the first window that [budget] will not allow; not where it renews.",
+        (),
+    ),
+    "susurrus_privacy_budget_skips_seconds": ("Unix time of the next window that budget.per leaves no room for.", ()),
+    "susurrus_privacy_budget_resumes_seconds": (
+        "Unix time of the next window that begins, while windows are skipped for want of room (budget.per).",
+        (),
+    ),
 }
 """Help text and labels of every gauge, without the label pipeline, which all have."""
 CHARGED: Final[Mapping[str, str]] = {
@@ -139,10 +150,9 @@ class WorkerCollector(Collector):
         account = self._spent()
         found: dict[str, float | None] = dict.fromkeys(names)
         if account is not None and account.own.windows:
-            own, ends = account.own, account.stop if account.live else None  # an archive's end is no time of ours
+            own = account.own
             amounts = (own.windows, own.epsilon_sum, own.delta_sum, own.mu_squared)
-            left = (account.windows_left, account.share, None if ends is None else ends / 1000)
-            found = dict(zip(names, (*amounts, *left), strict=True))
+            found = dict(zip(names, (*amounts, *_of_budget(account)), strict=True))
         return {name: {(): value} for name, value in found.items()}
 
     def _spent(self) -> Account | None:
@@ -155,6 +165,20 @@ class WorkerCollector(Collector):
             )
             self._account = charges, now // _HOUR, account
         return account
+
+
+def _of_budget(account: Account) -> tuple[float | None, ...]:
+    """Windows left, share spent, end, next window skipped, next one that begins. An archive's times are no times of ours."""
+    period = account.period
+    if period is None:
+        return account.windows_left, account.share, _seconds(account.stop if account.live else None), None, None
+    if not account.live:
+        return None, account.share, None, None, None
+    return None, account.share, None, _seconds(period.skips), _seconds(period.resumes if period.skipping else None)
+
+
+def _seconds(stamp: int | None) -> float | None:
+    return None if stamp is None else stamp / 1000
 
 
 def due_interval(settings: Settings) -> int:

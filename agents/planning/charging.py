@@ -1,24 +1,35 @@
 """The charge for one look at the raw data by a command: written to the log of charges before anything of it is shown.
 
 Whatever the command then shows is paid for, and counts against `[budget]` like a window (runtime/budget.py). A run that ends
-between its charge and its answer has paid for nothing: that errs on the safe side.
-"""
+between its charge and its answer has paid for nothing: that errs on the safe side. Where the budget renews, the charge counts
+in every period that touches its extent: the event times that the records may have, in ms, [begin, end)."""
 
 import os
+import time
+from collections.abc import Iterable
 from functools import cached_property
+from itertools import pairwise, takewhile
+from typing import Final
 
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.kafka.raw_topics import raw_topics
 from susurrus.agents.kafka.requests import no_topic, write_one
-from susurrus.agents.runtime.budget import Charges, budget_of, guarantee_of, spend_of
+from susurrus.agents.runtime.budget import Charges, budget_of, guarantee_of, periods_of, spans_of, spend_of
+from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import BudgetExhausted, SusurrusError
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.periods import ChargedSpan, Rolling
 from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as codec
+from susurrus.topics.wire.timestamps import EARLIEST, LATEST
 
 _SECONDS = 30.0
+
+Extent = tuple[int, int]
+ALL_OF_TIME: Final = (EARLIEST, LATEST)
+"""Of records of which nobody knows when they happened."""
 
 
 class ChargingAccount:
@@ -40,22 +51,39 @@ class ChargingAccount:
             raise no_topic(self._charges.topic)
         return spend_of(self._charges.read(complete=True))
 
-    def windows_left(self, window: Guarantee, *, after: Guarantee | None = None) -> int | None:
-        """How many windows of this guarantee the budget has room for, after a charge; None without `[budget]`."""
+    def windows_left(
+        self, window: Guarantee, *, after: Guarantee | None = None, extent: Extent = ALL_OF_TIME
+    ) -> int | None:
+        """How many windows of this guarantee the budget has room for, after a charge; None without `[budget]`. Where it renews: of
+        those from the present one on, before one is skipped, and at most as many as a period touches."""
         total, spent = budget_of(self._settings), self.spent()
-        return None if total is None else total.windows_left(spent if after is None else spent.plus(after), window)
+        if (periods := periods_of(self._settings)) is None:
+            return None if total is None else total.windows_left(spent if after is None else spent.plus(after), window)
+        more = [] if after is None else [ChargedSpan(*extent, after)]
+        rolling = Rolling(periods, [*spans_of(self._charges.known), *more])
+        calendar, first = self._settings.calendar.windows, self._present()
+        starts = [calendar.later(first, n) for n in range(periods.touched(calendar.usual) + 1)]
+        windows = (ChargedSpan(begin, end, window) for begin, end in pairwise(starts) if begin < end)
+        return sum(1 for _ in takewhile(rolling.begins, windows))
 
-    def check(self, guarantee: Guarantee) -> None:
+    def _present(self) -> int:
+        """The start of the window of the present time; of an archive, of its first one."""
+        settings, calendar = self._settings, self._settings.calendar
+        moment = int(time.time() * 1000) if settings.clock.until is None else settings.start.first_window or 0
+        return calendar.window_start(calendar.window_at(moment))
+
+    def check(self, guarantee: Guarantee, extent: Extent = ALL_OF_TIME) -> None:
         """Raise BudgetExhausted where the budget has no room for a charge."""
-        self._fits(self.spent(), guarantee, charged=False)
+        self.spent()
+        self._fits(self._charges.known, ChargedSpan(*extent, guarantee), charged=False)
 
-    def charge(self, window: WindowStart, guarantee: Guarantee) -> str:
+    def charge(self, window: WindowStart, guarantee: Guarantee, extent: Extent = ALL_OF_TIME) -> str:
         """Charge, and return the id of the run. Raises BudgetExhausted where the budget has no room for it.
 
         The order of the log decides, as between pipelines: a charge that finds no room when it is read back still counts.
         """
         run = os.urandom(16).hex()
-        self.check(guarantee)
+        self.check(guarantee, extent)
         for topic in self.topics:
             charge = codec.Charge(
                 raw_topic=topic,
@@ -66,6 +94,8 @@ class ChargingAccount:
                 delta=guarantee.delta,
                 mu=guarantee.mu,
                 delta_selection=guarantee.delta_selection,
+                begin=extent[0],
+                end=extent[1],
             )
             self._write(*codec.encode(charge))
         log = self._charges.read(complete=True)
@@ -75,7 +105,7 @@ class ChargingAccount:
                 f"topic={self._charges.topic}: the charge was written and cannot be read back, so nothing is shown; look at the "
                 "brokers, and run this again, which charges again"
             )
-        self._fits(spend_of(log[:place]), guarantee_of(log[place]), charged=True)
+        self._fits(log[:place], ChargedSpan(*extent, guarantee_of(log[place])), charged=True)
         return run
 
     def _write(self, key: bytes, value: bytes) -> None:
@@ -85,20 +115,24 @@ class ChargingAccount:
                 "it may still arrive and count: look at the brokers, and run this again"
             )
 
-    def _fits(self, spent: Spend, guarantee: Guarantee, *, charged: bool) -> None:
-        total = budget_of(self._settings)
+    def _fits(self, before: Iterable[codec.Charge], run: ChargedSpan, *, charged: bool) -> None:
+        total, periods = budget_of(self._settings), periods_of(self._settings)
         if total is None:
             return
         try:
-            total.charge(spent, guarantee)
+            if periods is None:
+                total.charge(spend_of(before), run.guarantee)
+            elif not periods.allows(spans_of(before), run):
+                raise BudgetExhausted("", "")
         except BudgetExhausted:
             what = (
                 "another charge came first; this one counts, and nothing was shown"
                 if charged
                 else "nothing was charged"
             )
+            per = "" if periods is None else f", per={format_duration(periods.length)}"
             raise BudgetExhausted(
-                f"budget: epsilon={total.epsilon:g}, delta={total.delta:g} has no room for this run, which costs "
-                f"epsilon={guarantee.epsilon:g}; {what}",
+                f"budget: epsilon={total.epsilon:g}, delta={total.delta:g}{per} has no room for this run, which costs "
+                f"epsilon={run.guarantee.epsilon:g}; {what}",
                 "ask for a smaller --epsilon, or raise [budget] in the open",
             ) from None

@@ -59,10 +59,10 @@ def releases(
 
     config: a TOML file, or settings; without it, the environment has everything. sql: a statement that says what is published.
     start: "start" begins with the oldest release that the topics hold, "now" with the next one. window: the start of the one window
-    to read, as a date, an instant or ms; the iteration then ends with the last release of this window. final: only the last release
-    of each window. rolling: the rolling view of a histogram, `RollingRelease`, instead of its windows. follow: whether to wait for
-    later releases; otherwise the iteration ends with what was released when it began. timeout: so many seconds without a release
-    end it, too.
+    to read, as a date, an instant or ms; the iteration then ends with the last release of this window, or at once where it is
+    skipped (`budget.per`). final: only the last release of each window. rolling: the rolling view of a histogram,
+    `RollingRelease`, instead of its windows. follow: whether to wait for later releases; otherwise the iteration ends with what was
+    released when it began. timeout: so many seconds without a release end it, too.
 
     What is read begins with this call, not with the first release that is asked for. Raises ConfigurationError where the
     configuration is wrong, a topic is missing or no broker can be reached, SusurrusError where Kafka refuses to go on.
@@ -81,13 +81,13 @@ def releases(
         source = pipeline_of(settings).releases(start=start, window=start_of_window, final=final, rolling=rolling)
     except KafkaException as error:
         raise _told(settings, error) from error
-    return _read(settings, source, once=window is not None, follow=follow, timeout=timeout)
+    return _read(settings, source, once=start_of_window, follow=follow, timeout=timeout)
 
 
 def _read(
-    settings: Settings, source: ReleaseSource, *, once: bool, follow: bool, timeout: float | None
+    settings: Settings, source: ReleaseSource, *, once: WindowStart | None, follow: bool, timeout: float | None
 ) -> Iterator[Any]:
-    """once: a final release ends it."""
+    """once: the window whose final release ends it, or that it is skipped."""
     heard = time.monotonic()
     try:
         while True:
@@ -98,8 +98,10 @@ def _read(
                 raise _told(settings, error) from error
             for release in found:
                 yield release
-                if once and getattr(release, "final", False):
+                if once is not None and getattr(release, "final", False):
                     return
+            if once is not None and source.caught_up and source.skips(once):
+                return
             if found:
                 heard = time.monotonic()
             if (not found and left <= 0) or (not follow and source.caught_up):

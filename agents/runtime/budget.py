@@ -1,6 +1,7 @@
 """What pipelines have paid for the windows of raw topics, and whether the configured total allows one more.
 
-Every pipeline with the same prefix writes its charges to one compacted topic. The first record with a key counts.
+Every pipeline with the same prefix writes its charges to one compacted topic. The first record with a key counts. Where the total
+renews, standing.py says what begins.
 """
 
 import threading
@@ -9,7 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.runtime.commit import Output
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.periods import ChargedSpan, Periods
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.topics import charges as codec
 
@@ -17,6 +20,8 @@ from susurrus.topics import charges as codec
 def charge_of(settings: Settings, raw_topic: str, window: int, epoch: str, guarantee: Guarantee) -> codec.Charge:
     """What a pipeline pays for a window (start in ms) in an epoch, as one of its raw topics has it."""
     return codec.Charge(
+        begin=window,
+        end=settings.calendar.end_of(WindowStart(window)),
         raw_topic=raw_topic,
         window=window,
         pipeline=settings.pipeline.name,
@@ -52,6 +57,17 @@ def budget_of(settings: Settings) -> Budget | None:
     return None if total is None else Budget(epsilon=total.epsilon, delta=total.delta)
 
 
+def periods_of(settings: Settings) -> Periods | None:
+    """The total of ``[budget]`` for every period; None without one, or where the total is for life."""
+    total, budget = settings.budget, budget_of(settings)
+    return None if total is None or total.per is None or budget is None else Periods(budget, total.per)
+
+
+def spans_of(charges: Iterable[codec.Charge]) -> list[ChargedSpan]:
+    """What the charges paid for, each with the event times of the records."""
+    return [ChargedSpan(*charge.extent, guarantee_of(charge)) for charge in charges]
+
+
 class Charges:
     """Thread-safe view of the charges on one pipeline's raw topics, its own and those of others.
 
@@ -79,7 +95,9 @@ class Charges:
         topics = self._raw_topics()
         with self._lock:
             for key, value, offset in self._clients.read(self.topic, self._next, group="ledger", complete=complete):
-                if value is not None:
+                if value is None:
+                    self._charges.pop(key, None)  # withdrawn: of a window that was skipped
+                else:
                     self._charges.setdefault(key, codec.decode(value))
                 self._next = offset + 1
             ours = charged_once(self._charges.values(), topics)
@@ -93,6 +111,29 @@ class Charges:
             key, value = codec.encode(charge_of(self._settings, topic, window, epoch, guarantee))
             messages.append({"key": key, "value": value})
         return Output(self.topic, 0, messages)
+
+    def withdrawal(self, window: int, epoch: str) -> Output:
+        """Tombstones for this pipeline's charges for a window (start in ms) of which nothing is published, as part of a commit."""
+        name, topics = self._settings.pipeline.name, self._raw_topics()
+        keys = [codec.key(topic, window, name, epoch) for topic in topics]
+        return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
+
+    def before(self, window: int, epoch: str) -> tuple[list[codec.Charge], codec.Charge] | None:
+        """(what all pipelines charged before this one, this pipeline's charge) for a window (start in ms); None while its charge
+        does not show on each of its raw topics.
+
+        Before means before the last of its records: of two pipelines over several topics, one at least sees the other.
+        """
+        self.read(complete=False)
+        topics = self._raw_topics()
+        keys = {codec.key(topic, window, self._settings.pipeline.name, epoch) for topic in topics}
+        with self._lock:
+            if not topics or not keys <= self._charges.keys():
+                return None
+            log = list(self._charges.items())
+        last = max(place for place, (key, _) in enumerate(log) if key in keys)
+        earlier = [charge for key, charge in log[:last] if key not in keys]
+        return charged_once(earlier, topics), log[last][1]
 
     def include(self, window: int, epoch: str) -> bool:
         """Whether this pipeline's charges for a window (start in ms) are in the log, one on each of its raw topics.

@@ -48,10 +48,11 @@ def added(counters: Iterable[Mapping[str, int]]) -> dict[str, PartitionTotal]:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What can become of a record of the input. counters: stage -> names of the counters that add up to it; a name that begins
-    with ``-`` is subtracted, because its records are among those of the others."""
+    with ``-`` is subtracted, because its records are among those of the others. rare: people are told only where there are any."""
 
     name: str
     counters: Mapping[str, tuple[str, ...]]
+    rare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -379,12 +379,27 @@ class Ledger:
 
     def charge_for(self, topics: Iterable[str], windows: Iterable[int], guarantee: Guarantee) -> list[Output]:
         """The records that charge windows (starts in ms) that may have been charged before these raw topics were announced."""
-        topics = list(topics)
-        return [self.charges.output(window, self.epoch, guarantee, topics) for window in windows if topics]
+        topics, skipped = list(topics), self.skipped()
+        charged = [window for window in windows if window not in skipped]
+        return [self.charges.output(window, self.epoch, guarantee, topics) for window in charged if topics]
 
     def is_charged(self, window: int) -> bool:
         """Whether a window (start in ms) is charged in the epoch in force. Raises BudgetExhausted as `Charges.include` does."""
         return self.charges.include(window, self.epoch)
+
+    def decision(self, window: int) -> bool | None:
+        """Whether a window (start in ms) begins in the epoch in force, where the budget renews; None while that is undecided."""
+        self.refresh()
+        record = self._get(codec.decision_key(window).decode())
+        if not isinstance(record, codec.WindowDecision) or record.epoch != self.epoch:
+            return None
+        return record.begun
+
+    def skipped(self) -> frozenset[int]:
+        """The windows (starts in ms) that are skipped in the epoch in force, as far as that is known here."""
+        records, epoch = self.records().values(), self.epoch
+        decided = [record for record in records if isinstance(record, codec.WindowDecision) and record.epoch == epoch]
+        return frozenset(record.window for record in decided if not record.begun)
 
     # ---- refusals and status -----------------------------------------------------------------------------------------
 

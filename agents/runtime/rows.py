@@ -32,6 +32,9 @@ class ReleaseSource(Protocol):
     def poll(self, timeout: float) -> Sequence[Tabular]:
         """What has come since the last call; waits up to ``timeout`` seconds for something."""
 
+    def skips(self, window: int) -> bool:
+        """Whether a window (start in ms) is skipped, as far as that is read: nothing of it is published."""
+
     def close(self) -> None:
         """Leave the brokers."""
 
@@ -73,6 +76,10 @@ class RowReader(Generic[Row, Made]):
     def caught_up(self) -> bool:
         """Whether each partition was read to its end."""
         return self._follower.caught_up
+
+    def skips(self, window: int) -> bool:
+        """Never: rows are of no window."""
+        return False
 
     def poll(self, timeout: float) -> list[Made]:
         """The rows that came, as one release, or none.

@@ -170,15 +170,20 @@ def panels() -> list[tuple[str, list[timeseries.Panel | stat.Panel]]]:
                 ),
                 _lines(
                     "Budget spent",
-                    "share of [budget], by all pipelines on the raw topic; at 1 nothing more is published",
+                    "share of [budget], by all pipelines on the raw topic; at 1 nothing more is published, or windows are skipped",
                     "percentunit",
                     (f"max by (pipeline) (susurrus_privacy_budget_share_spent{{{_OURS}}})", "{{pipeline}}"),
                 ),
                 _lines(
                     "Time until the budget ends",
-                    "if every pipeline on the raw topic goes on; empty without [budget] and for archives",
+                    "if every pipeline on the raw topic goes on, or until a window is skipped (budget.per); empty without "
+                    "[budget] and for archives",
                     "s",
                     (f"min by (pipeline) (susurrus_privacy_budget_ends_seconds{{{_OURS}}}) - time()", "{{pipeline}}"),
+                    (
+                        f"min by (pipeline) (susurrus_privacy_budget_skips_seconds{{{_OURS}}}) - time()",
+                        "{{pipeline}}: one is skipped",
+                    ),
                 ),
             ],
         ),

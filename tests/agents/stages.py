@@ -112,6 +112,12 @@ class MemoryLedger:
     def is_charged(self, window: int) -> bool:
         return self.charged
 
+    def decision(self, window: int) -> bool | None:
+        return None
+
+    def skipped(self) -> frozenset[int]:
+        return frozenset()
+
     def charge_output(self, window: int, guarantee: Any) -> Output:
         self.charged = True
         return Output("charges", 0, [{"key": b"charge", "value": b"{}"}])

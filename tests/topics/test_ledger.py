@@ -28,6 +28,7 @@ RECORDS = {
     ),
     "raw-topic/more": ledger.AddedTopic(topic="more", at=5),
     "started/bound/3": ledger.Started(stage="bound", partition=3),
+    "window/1970-01-02T00:00:00Z": ledger.WindowDecision(window=86_400_000, begun=False, epoch="6f0c"),
     "digest/1/1970-01-01T00:00:00Z/3": ledger.Digest(partition=1, window=0, trigger=3, digest="00ff", rows=7),
     "event-level/4": ledger.EventLevel(partition=4, method="tops", epsilon=0.1, delta=0.0),
     "published/5": ledger.PublishedPosition(partition=5, begins=3, position=99, digest="ab" * 32, row="cd" * 16),

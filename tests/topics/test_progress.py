@@ -30,7 +30,7 @@ def test_progress_survives_and_its_key_is_epoch_window_and_partition():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("trigger", 0),
+        ("trigger", -1),
         ("partition", -1),
         ("rows", -1),
         ("window", "yesterday"),

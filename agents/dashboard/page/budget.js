@@ -9,13 +9,21 @@ export function budgetFact(budget) {
   if (!budget) return ["–", "No charge is known yet."];
   if (!budget.total) return [`ε ${small(budget.epsilon)}`, "spent; no [budget] is set, so nothing stops it", {}];
   const left = Math.max(0, 1 - (budget.share ?? 0));
-  return [`${number(Math.round(left * 1000) / 10)} %`, left ? stops(budget) : "The budget is spent.", { aside: "left", meter: left }];
+  const aside = budget.period ? `left of ${budget.period.text}` : "left";
+  return [`${number(Math.round(left * 1000) / 10)} %`, left || budget.period ? stops(budget) : "The budget is spent.", { aside, meter: left }];
 }
 
 function stops(budget) {
   const windows = plural(budget.windows_left ?? 0, "window");
+  if (budget.period) return skips(budget, windows);
   if (budget.stop === null) return `${windows} left`;
   return `${windows} left, until ${day(budget.stop)}`;
+}
+
+function skips(budget, windows) {
+  const { skipping, resumes } = budget.period;
+  if (skipping) return resumes === null ? "Windows are skipped: there is no room" : `Windows are skipped until ${day(resumes)}`;
+  return budget.stop === null ? "every window has room" : `${windows} until one is skipped, ${day(budget.stop)}`;
 }
 
 export class BudgetCard {
@@ -37,15 +45,16 @@ export class BudgetCard {
     const points = budget.points.filter(([, epsilon]) => epsilon !== null);
     const windows = points.map(([window]) => new Date(window).toISOString());
     const spent = points.map(([, epsilon]) => epsilon);
-    const words = `Budget: epsilon ${small(budget.epsilon)}${total ? ` of ${small(total.epsilon)}` : ""} after ${plural(points.length, "point")}.`;
+    const shown = budget.period ?? budget;
+    const words = `Budget: epsilon ${small(shown.epsilon)}${total ? ` of ${small(total.epsilon)}` : ""} after ${plural(points.length, "point")}.`;
     draw(this.chart, words, () => {
       const traces = [
         { x: windows, y: spent, mode: points.length > 40 ? "lines" : "lines+markers", line: { shape: "hv", color: colour("series-1"), width: 2 }, marker: { size: 5 }, fill: "tozeroy", fillcolor: faint(colour("series-1"), 0.14), hovertemplate: "%{x|%d %b %Y %H:%M}<br>ε = %{y:.4~g}<extra></extra>", type: "scatter" },
       ];
-      const layout = { height: 190, margin: { l: 8, r: 12, t: 12, b: 8 }, yaxis: { rangemode: "tozero", title: { text: "ε spent" }, nticks: 5 }, xaxis: { type: "date", nticks: 4, showgrid: false } };
+      const layout = { height: 190, margin: { l: 8, r: 12, t: 12, b: 8 }, yaxis: { rangemode: "tozero", title: { text: budget.period ? `ε in ${budget.period.text}` : "ε spent" }, nticks: 5 }, xaxis: { type: "date", nticks: 4, showgrid: false } };
       if (total) {
         const end = budget.stop === null ? windows.at(-1) : new Date(budget.stop).toISOString();
-        if (budget.stop !== null && budget.live) {
+        if (budget.stop !== null && budget.live && !budget.period) {
           traces.push({ x: [windows.at(-1), end], y: [spent.at(-1), total.epsilon], mode: "lines", line: { color: colour("series-1"), width: 1.5, dash: "dot" }, hoverinfo: "skip", type: "scatter" });
         }
         layout.shapes = [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: total.epsilon, y1: total.epsilon, line: { color: colour("series-2"), width: 1.5, dash: "dash" } }];
@@ -56,7 +65,7 @@ export class BudgetCard {
     });
     fill(
       this.table,
-      numbers("The burn-down as a table", ["Windows up to", "ε spent"], budget.points.map(([window, epsilon]) => [moment(window), small(epsilon)])),
+      numbers("The burn-down as a table", ["Windows up to", budget.period ? `ε in ${budget.period.text}` : "ε spent"], budget.points.map(([window, epsilon]) => [moment(window), small(epsilon)])),
       budget.pipelines.length > 1
         ? numbers("Who charges", ["Pipeline", "Charges"], budget.pipelines.map((row) => [el("bdi", {}, row.name), number(row.charges)]))
         : null,
@@ -67,6 +76,10 @@ export class BudgetCard {
     const spent = `A user who was active in every window has spent ε = ${small(budget.epsilon)} at δ = ${small(budget.delta)}`;
     const others = budget.pipelines.length > 1 ? `, over ${plural(budget.pipelines.length, "pipeline")} on this raw topic` : "";
     if (!budget.total) return `${spent}${others}. No [budget] is set, so nothing limits it.`;
+    if (budget.period) {
+      const { text, epsilon } = budget.period;
+      return `Of any ${text}, a user who was active in every window spends at most ε = ${small(budget.total.epsilon)} at δ = ${small(budget.total.delta)}; in the newest ${text} ε = ${small(epsilon)}${others}. Over all windows it is ε = ${small(budget.epsilon)} at δ = ${small(budget.delta)}. ${stops(budget)}.`;
+    }
     return `${spent}${others}, of ε = ${small(budget.total.epsilon)} in all. ${stops(budget)}.`;
   }
 }

@@ -90,7 +90,10 @@ export class Board {
       return;
     }
     const left = due.at - at;
-    if (left > -2000) this.facts.show("due", countdown(left), `due at ${clock(due.at)} ${offset(due.at)} at the latest`);
+    const { skipped, windows: [shown] } = this.state;
+    const lately = skipped.filter((start) => !shown || start > shown.start);
+    const passed = lately.length ? `; ${plural(lately.length, "window is", "windows are")} skipped, for the budget had no room` : "";
+    if (left > -2000) this.facts.show("due", countdown(left), `due at ${clock(due.at)} ${offset(due.at)} at the latest${passed}`);
     else this.facts.show("due", "Overdue", `was due at ${clock(due.at)} ${offset(due.at)}; ask an operator for susurrus status`);
   }
 

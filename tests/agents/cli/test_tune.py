@@ -15,7 +15,7 @@ from susurrus.agents.demo.weblog import DAY, WebLog
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.agents.planning.charging import ChargingAccount
+from susurrus.agents.planning.charging import ChargingAccount, Extent
 from susurrus.agents.planning.tune import questions_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import charges as codec
@@ -252,8 +252,8 @@ def test_a_topic_that_appears_behind_the_charge_is_not_read(
     with Pipeline(kafka, tmp_path, "", several) as pipeline:
         check = ChargingAccount.check
 
-        def another_appears(account: ChargingAccount, guarantee: Guarantee) -> None:
-            check(account, guarantee)
+        def another_appears(account: ChargingAccount, guarantee: Guarantee, extent: Extent) -> None:
+            check(account, guarantee, extent)
             if not appeared:
                 appeared.append(later)
                 write(kafka.create_topic(later, 1, {"retention.ms": "-1"}), range(2_000, 5_000))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting
+import msgspec
 import pytest
 from dp_accounting.pld import PLDAccountant
 from hypothesis import given
@@ -19,7 +20,9 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.account import account_of
 from susurrus.mechanisms.errors import BudgetExhausted
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.periods import Periods
 from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.mechanisms.windows import FixedWindows
 from susurrus.topics.charges import Charge
 from tests.agents.released import DAY
 from tests.agents.released import settings as base
@@ -308,6 +311,7 @@ def test_the_names_of_the_json_stay() -> None:
     assert names(found) == {
         "schema": [], "at": [], "raw_topic": [], "pipeline": [], "live": [],
         "budget": {"epsilon": [], "delta": []},
+        "period": [],
         "spent": {
             "mu": [], "mu_squared": [], "delta_selection": [], "epsilon": [], "delta": [], "delta_at_budget_epsilon": [],
         },
@@ -345,3 +349,105 @@ def test_the_how_to_lists_every_name() -> None:
 
     assert every(account_of(days(3), with_budget(), NOW).as_json()) - documented == set()
     assert "reason" in documented
+
+
+# ---- a budget that renews --------------------------------------------------------------------------------------------
+
+
+def renewing(per: str = "30d", epsilon: float = 8.0, **sections: Any) -> Settings:
+    promise = {"epsilon": 0.5, "delta": 1e-9, "strategy": "toeplitz"}
+    return base(budget={"epsilon": epsilon, "delta": 1e-4, "per": per}, privacy=promise, **sections)
+
+
+def of_day(number: int, pipeline: str = "page-views", *, mu: float = 0.5) -> Charge:
+    """The charge of a window of one day, with its extent."""
+    begin = (20_000 + number) * DAY
+    return msgspec.structs.replace(charge(begin, pipeline, mu=mu), begin=begin, end=begin + DAY)
+
+
+def begun_by_dp_accounting(days: Sequence[int], mu: float, epsilon: float) -> list[int]:
+    """Greedily: those of the days of which no 31 in a row exceed the total."""
+    accountant, most = PLDAccountant(), 0
+    while float(accountant.get_delta(epsilon)) + most * 1e-6 <= 1e-4:
+        most += 1
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
+    most -= 1
+    begun: list[int] = []
+    for number in days:
+        if sum(number - 31 < one for one in begun) < most:
+            begun.append(number)
+    return begun
+
+
+@pytest.mark.parametrize("present", [0, 5, 11, 12, 20, 30, 40, 100])
+def test_the_next_window_without_room_and_the_next_with_room_are_those_of_a_pipeline_that_goes_on(present: int) -> None:
+    mu = 0.55
+    begun = begun_by_dp_accounting(range(-60, 200), mu, 8.0)
+    assert 5 < sum(0 <= one < 31 for one in begun) < 25, "some fit, and some do not"
+    charged = [of_day(one, mu=mu) for one in begun if one < present]
+    account = account_of(charged, renewing(), (20_000 + present) * DAY + HOUR)
+    period = account.period
+    assert period is not None
+    assert period.last == (20_000 + present) * DAY
+    skipped = [one for one in range(present, 200) if one not in begun]
+    assert account.stop == period.skips == (20_000 + skipped[0]) * DAY
+    assert account.windows_left == account.windows_left_at_pace == skipped[0] - present
+    resumes = next(one for one in begun if one > skipped[0])
+    assert period.resumes == (20_000 + resumes) * DAY
+    assert period.skipping is (skipped[0] == present)
+    touched = [one for one in begun if present - 31 < one < present]
+    assert period.spent.mu_squared == pytest.approx(len(touched) * mu**2)
+    assert 0 <= (account.share or 0) <= 1
+    assert account.own.beyond == 0
+    assert period.year is not None
+    year = [sum(first <= one < first + 60 for one in begun) for first in range(-60, 100)]
+    assert max(year) <= Periods(Budget(epsilon=8.0, delta=1e-4), 30 * DAY).most_within(
+        59 * DAY, _of(mu), FixedWindows(origin=0, length_ms=DAY)
+    )
+
+
+def _of(mu: float) -> Guarantee:
+    return Guarantee(epsilon=2.0, delta=2e-6, mu=mu, delta_gaussian=1e-6, delta_selection=1e-6)
+
+
+def test_others_take_their_part_of_a_period() -> None:
+    alone = account_of([of_day(n) for n in range(-3, 1)], renewing(), NOW)
+    both = account_of([of_day(n, name) for n in range(-3, 1) for name in ("page-views", "other")], renewing(), NOW)
+    assert alone.period is not None
+    assert both.period is not None
+    assert both.period.spent.mu_squared == pytest.approx(2 * alone.period.spent.mu_squared)
+    assert (both.period.left or 0) < (both.period.left_alone or 0) < (alone.period.left or 0)
+    assert both.period.year is not None
+    assert both.period.year.windows is None
+    assert both.period.year.delta == pytest.approx(13e-4)
+
+
+def test_with_room_for_all_nothing_is_ever_skipped() -> None:
+    account = account_of([of_day(n, mu=0.01) for n in range(-40, 1)], renewing(), NOW)
+    assert account.period is not None
+    assert (account.stop, account.windows_left, account.period.skips, account.period.resumes) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert account.period.year is not None
+    assert account.period.year.windows == 366
+
+
+def test_a_charge_without_an_extent_counts_in_every_period() -> None:
+    """Of a version before there were any: nobody knows where its window ends."""
+    account = account_of([charge(0, mu=1.0), of_day(0)], renewing(), NOW)
+    assert account.period is not None
+    assert account.period.spent.mu_squared == pytest.approx(1.25)
+
+
+def test_the_json_of_a_period_has_names_that_the_how_to_lists() -> None:
+    found = json.loads(json.dumps(account_of([of_day(0)], renewing(), NOW).as_json(), allow_nan=False))
+    assert names(found["period"]) == {
+        "seconds": [], "until": [], "epsilon": [], "mu_squared": [], "delta_selection": [], "worst_epsilon": [],
+        "skips": [], "resumes": [], "year": {"windows": [], "epsilon": [], "delta": []},
+    }  # fmt: skip
+    text = (Path(__file__).parents[3] / "docs" / "how-to" / "share-a-budget.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`([a-z_0-9]+)`", text))
+    assert {*found["period"], *found["period"]["year"], "period"} <= documented

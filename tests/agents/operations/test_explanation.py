@@ -160,18 +160,25 @@ def test_a_sum_is_as_well_known_as_its_parts() -> None:
     assert total_of([PartitionTotal(), PartitionTotal()]) == PartitionTotal()
 
 
-@given(st.lists(st.integers(0, 1000), min_size=6, max_size=6))
+@given(st.lists(st.integers(0, 1000), min_size=7, max_size=7))
 def test_shares_of_a_histogram_add_up_to_what_was_read(numbers: list[int]) -> None:
     pipeline = PIPELINES["histogram"]
-    over, late, filtered, dead, kept, capped = numbers
+    over, late, filtered, dead, kept, capped, skipped = numbers
     counters = {
-        "route": {"in": sum(numbers) + 7, "capped": over, "late": late, "filtered": filtered, "dead_letter": dead},
+        "route": {
+            "in": sum(numbers) + 7,
+            "capped": over,
+            "late": late,
+            "filtered": filtered,
+            "skipped": skipped,
+            "dead_letter": dead,
+        },
         "bound": {"kept": kept, "capped": capped},
     }
     facts = facts_of(pipeline, status_of(pipeline, counters), now=NOW)
     assert waiting_count(pipeline, facts) == PartitionTotal(7)
     rows = outcomes_json(pipeline, facts)["outcomes"]
-    assert [row["number"] for row in rows] == [sum(numbers) + 7, kept, over + capped, late, filtered, dead, 7]
+    assert [row["number"] for row in rows] == [sum(numbers) + 7, kept, over + capped, late, filtered, skipped, dead, 7]
     assert sum(row["share"] for row in rows[1:]) == pytest.approx(1.0)
 
 
@@ -186,7 +193,7 @@ def test_late_reports_are_counted_once() -> None:
     assert shown == {"read": 100, "kept": 45, "late": 10, "expired": 5, "dead letters": 40, "waiting": 0}
 
 
-ROUTE = {"in": 1000, "routed": 1000, "capped": 0, "late": 0, "filtered": 0, "dead_letter": 0}
+ROUTE = {"in": 1000, "routed": 1000, "capped": 0, "late": 0, "filtered": 0, "skipped": 0, "dead_letter": 0}
 WELL = {
     "route": ROUTE,
     "bound": {"taken": 1000, "kept": 1000, "capped": 0},

@@ -8,7 +8,7 @@ import pytest
 from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
-from susurrus.agents.planning.charging import ChargingAccount
+from susurrus.agents.planning.charging import ChargingAccount, Extent
 from susurrus.agents.runtime.budget import Charges, charge_of
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import BudgetExhausted, RetryableRefusal
@@ -100,8 +100,8 @@ def test_of_two_runs_at_once_the_log_lets_the_first_through(pipeline: Pipeline) 
         late, early = (ChargingAccount(pipeline.settings, clients, "tune") for _ in range(2))
         checked = late.check
 
-        def check(guarantee: Guarantee) -> None:
-            checked(guarantee)
+        def check(guarantee: Guarantee, extent: Extent) -> None:
+            checked(guarantee, extent)
             early.charge(WINDOW, costing(0.8))
 
         late.check = check  # type: ignore[method-assign]
