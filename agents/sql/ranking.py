@@ -71,7 +71,7 @@ def _condition(span: Span, columns: Collection[str]) -> str:
 
 def _column(span: Span, columns: Collection[str]) -> str:
     name = span.tokens[0].text if len(span) == 1 and (span.word(0) or span.kind(0) == TokenType.IDENTIFIER) else ""
-    if name in columns:
+    if name in columns or any(name.startswith(f"{column}_p") for column in columns):  # of several quantiles, one
         return name
     raise span.error(
         f"only a published column can be named here, by its name behind AS: {', '.join(columns)}; keys and records are filtered by "

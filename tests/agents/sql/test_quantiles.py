@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from susurrus.mechanisms.errors import ConfigurationError
-from tests.agents.sql.test_statement import column
+from tests.agents.sql.test_statement import GOOD, column, read
 
 RANGED = "ms CLAMPED BETWEEN 1 AND 60000"
 RANGE: dict[str, Any] = {"field": "ms", "lower": 1, "upper": 60000}
@@ -67,3 +67,12 @@ def test_each_spelling(text: str, table: dict[str, Any]) -> None:
 def test_what_is_wrong_says_what_to_write(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         column(text)
+
+
+def test_one_of_several_quantiles_may_decide_a_ranking() -> None:
+    """Whether there is such a quantile, the settings say, and show its place."""
+    text = GOOD.replace("COUNT(*) AS views", f"APPROX_QUANTILES({RANGED}, 4) AS views")
+    found = read(text.replace(" EMIT", " HAVING views_p25 > 3 ORDER BY views_p50 DESC LIMIT 3 EMIT")).settings
+    assert (found["top.order_by"], found["top.having"]) == ("views_p50", ["views_p25 > 3"])
+    with pytest.raises(ConfigurationError, match="only a published column can be named here"):
+        read(text.replace(" EMIT", " ORDER BY other_p50 LIMIT 3 EMIT"))
