@@ -50,7 +50,7 @@ def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tu
     for strategy in strategies:
         for name, scenario in SCENARIOS.items():
             if (scenario.only and strategy not in scenario.only) or (
-                scenario.rolling if pipeline else scenario.pipeline_only
+                scenario.mechanism_only if pipeline else scenario.pipeline_only
             ):
                 continue
             yield strategy, name, REAL

@@ -15,6 +15,8 @@ USERS = (Column(name="users", kind="users"),)
 COUNT_AND_CENTRED = (Column(name="visits", kind="count"), Column(name="amount", kind="sum", bound=L))
 """Of a field between 0 and 2 L, the distances from the middle are at most L."""
 WEIGHED = (Column(name="visits", kind="count"), Column(name="amount", kind="sum", bound=L, weight=8.0))
+BUCKETS = (Column(name="amount/buckets", kind="cells", buckets=256),)
+"""So many that the norm of the bucket factor's column is large: 1.7."""
 ALONE = "no last look"
 """Strategy `closing` with its stream alone; measures no users, so a sum is enough."""
 STREAM = {"unknown_share": 0.01, "public_share": 0.01}
@@ -96,6 +98,11 @@ class Scenario:
     table: bool = False
     centred: bool = False
     rolling: bool = False
+
+    @property
+    def mechanism_only(self) -> bool:
+        """Whether the scenario tests the mechanism only. The pipeline publishes what is computed of counts by bucket, not these."""
+        return self.rolling or any(column.kind == "cells" for column in self.plan.get("columns", ()))
 
     @property
     def pipeline_only(self) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from audit_inputs import (
     ALONE,
+    BUCKETS,
     COUNT_AND_CENTRED,
     REAL,
     SCHEMA_ID,
@@ -39,6 +40,7 @@ from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.histogram import dp_sqlp, tree
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
+from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.factored import Values
 from susurrus.mechanisms.histogram.plan import Plan
@@ -65,6 +67,7 @@ DEFECTS = {
     "kinds in one number": "the types of a record's fields are digits of a number of 64 bits, which some fields more overflow",
     "unknown id kept": "a schema id that was unknown once stays unknown to the worker",
     "items as one": "the items of a record count as one record, with the sum of their values",
+    "norm of buckets": "noise of counts by bucket that forgets what the bucket factor adds to a record's norm",
     "caps for each topic": "a user has caps of its own in every raw topic",
     "weights not divided": "a column has its weight times an equal share, as if weights added up to the number of columns",
     "lookup remembers": "a key that a lookup table has not finds what was found for the record before it",
@@ -418,6 +421,16 @@ SCENARIOS: dict[str, Scenario] = {
         by_strategy=VALUES_ONLY,
         exposes=("weights not divided",),
     ),
+    "buckets": Scenario(
+        what="one record in the first bucket, of 256 cumulative counts",
+        keys=1,
+        users=1,
+        build=partial(burst, records=1),
+        plan={"epsilon": 1.0, "triggers": 1, "max_records": 1, "columns": BUCKETS, **TIGHT},
+        declared=True,
+        only=("toeplitz", ALONE),
+        exposes=("norm of buckets",),
+    ),
     "a rolling view": Scenario(
         what="one record in a window, read there and in the view of the next one",
         keys=1,
@@ -447,6 +460,12 @@ def build(plan: Plan, defect: str) -> Strategy:
         return build_strategy(replace(plan, columns=tuple(halved)))
     if defect == "weights not divided":
         return _undivided(plan)
+    if defect == "norm of buckets":
+        strategy = build_strategy(plan)
+        for value in strategy.values:
+            if isinstance(value, Cells):
+                value.sigma /= value.over_buckets.col2**0.5
+        return strategy
     if defect == "dropped too early":
         strategy = build_strategy(plan)
         strategy.bounding.arriving = audit_closing_defects.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]
@@ -562,7 +581,7 @@ def _window(
     scenario: Scenario, mechanism: Strategy, given: Input, noise: WindowNoise, trials: int, defect: str
 ) -> Outputs:
     K, U, T, lag = scenario.keys, scenario.users, mechanism.plan.triggers, mechanism.bounding.lag
-    columns = mechanism.plan.columns
+    columns, width = mechanism.plan.columns, mechanism.plan.width
     size = K * trials
     names = [b"%d" % code for code in range(size)]
     if scenario.long_keys:
@@ -570,7 +589,7 @@ def _window(
     table = StateTable(mechanism, size)
     declared = np.full(size, scenario.declared)
     due = np.where(declared, 0, T + 1).astype(np.int32)
-    published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, len(columns)))
+    published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, width))
     unit = np.where(declared, WEIGHT_ONE, 0)
     held = UserKeys.empty(U * trials)
     evidence = moved = None
@@ -602,7 +621,10 @@ def _window(
         users = np.bincount(code[ranked], minlength=size)
         weight = np.bincount(code[ranked], weights=bounded.weight[ranked], minlength=size).astype(np.int64)
         kept, first = (np.bincount(code[which], minlength=size) for which in (bounded.kept, bounded.first))
-        sums = np.stack([kept * L if column.kind == "sum" else first for column in columns], axis=1)
+        sums = np.zeros((size, width), np.int64)
+        for column, place in zip(columns, mechanism.plan.places, strict=True):
+            # Every record is in the first bucket.
+            sums[:, place.start] = {"sum": kept * L, "cells": kept}.get(column.kind, first)
         lists = None
         if mechanism.lists is not None and trigger == T:
             listed = held.key
@@ -639,9 +661,9 @@ def _window(
         if step.pooled_rows is not None:
             rows = step.pooled_rows
             change = plain - step.estimates
-            evidence = np.zeros((size, len(columns) + 2))
-            evidence[chunk, : len(columns)] = change
-            evidence[chunk[rows.index], len(columns) :] = rows.evidence[:, 1:3] / WEIGHT_ONE
+            evidence = np.zeros((size, width + 2))
+            evidence[chunk, :width] = change
+            evidence[chunk[rows.index], width:] = rows.evidence[:, 1:3] / WEIGHT_ONE
             moved = np.zeros(size, np.bool_)
             moved[chunk] = change.any(axis=1)
         if mechanism.lists is not None and trigger == T - lag:
@@ -650,7 +672,7 @@ def _window(
     # Every column counts as keys of its own: one row of numbers a trial.
     return Outputs(
         published=published.T.reshape(trials, K, T).copy(),
-        estimates=estimates.transpose(1, 2, 0).reshape(trials, K * len(columns), T).copy(),
+        estimates=estimates.transpose(1, 2, 0).reshape(trials, K * width, T).copy(),
         evidence=None if evidence is None else evidence.reshape(trials, -1),
         calibrated=None if moved is None else moved.reshape(trials, K).any(axis=1),
     )
