@@ -197,6 +197,7 @@ class HistogramSettings(Settings):
         measured = (PlanColumn(name=column.name, kind=COLUMNS[column.kind].measures) for column in self.columns)
         return default_strategy(
             triggers=self.calendar.all_triggers[0],
+            most_triggers=self.calendar.triggers,
             counts_users=any(column.counts_users(records) for column in measured),
             discover=self.discover,
             max_keys=self.bounds.max_keys_per_user,

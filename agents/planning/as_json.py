@@ -33,6 +33,7 @@ def as_json(plan: PipelinePlan) -> dict[str, Any]:
             "C": settings.bounds.max_records_per_user,
             "m": settings.bounds.max_records_per_key,
             "T": settings.triggers,
+            "T_of_windows": list(settings.calendar.all_triggers),
             "columns": [column.name for column in settings.published_columns],
         },
         "seeds": plan.seeds,

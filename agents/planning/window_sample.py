@@ -9,6 +9,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.planning.raw_topic import Slice, stamped, trusted
 from susurrus.agents.planning.sample import Progress, Sample, read_slice
+from susurrus.agents.types.durations import parse_instant
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.topics import ledger
@@ -44,7 +45,9 @@ def window_named(settings: HistogramSettings, text: str, now: int, clients: Clie
             raise ConfigurationError("--window current: an archive has none; name `first`, `last` or an instant")
         return calendar.window_start(calendar.window_at(now))
     try:
-        return calendar.window_start(calendar.window_at(settings.window.instant_of(text)))
+        zone = settings.window.time_zone  # with one, a date alone says which instant is meant
+        instant = parse_instant(text) if zone is None else settings.window.instant_of(text)
+        return calendar.window_start(calendar.window_at(instant))
     except ValueError as error:
         raise ConfigurationError(f"--window {text}: is not first, last or current, and no instant: {error}") from None
 

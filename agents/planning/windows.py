@@ -18,7 +18,6 @@ from susurrus.agents.planning.workload import DAY_MS, FileWorkload, UserRecords,
 from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.wire.timestamps import format_time
 
 WHOLE: Final = 0.9
 """A window of which the sample covers less than this share of time is a part of one."""
@@ -30,15 +29,12 @@ _JITTER: Final = 1 / 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleWindow:
-    """A window of a sample. start: ms, for people. covered: the share of the window's time between its first and last record."""
+    """A window of a sample. name: its start, for people. covered: the share of the window's time between its first and last
+    record."""
 
-    start: int
+    name: str
     covered: float
     workload: FileWorkload
-
-    @property
-    def name(self) -> str:
-        return format_time(self.start)
 
 
 def windows_of(
@@ -77,7 +73,7 @@ def windows_of(
     chosen = (whole or found)[-most:]
     return [
         SampleWindow(
-            start=calendar.window_start(index),
+            name=settings.window.instant_text(calendar.window_start(index)),
             covered=covered,
             workload=_workload(sample, rows, inside, settings, share, seed, calendar.triggers_of(index)),
         )
@@ -163,7 +159,7 @@ def thinned(window: SampleWindow, share: float, rng: np.random.Generator) -> Sam
         records=scaled(part, records.users / part.users, rng),
         key_names=window.workload.key_names,
     )
-    return SampleWindow(start=window.start, covered=window.covered, workload=workload)
+    return SampleWindow(name=window.name, covered=window.covered, workload=workload)
 
 
 def sizes(windows: list[SampleWindow]) -> Iterator[tuple[str, int, int, int]]:

@@ -36,11 +36,15 @@ class Choice:
     reason: str | None = None
 
 
-def default_strategy(*, triggers: int, counts_users: bool, discover: bool, max_keys: int | None) -> Choice:
+def default_strategy(
+    *, triggers: int, counts_users: bool, discover: bool, max_keys: int | None, most_triggers: int | None = None
+) -> Choice:
     """The strategy of a histogram that names none. It follows from public constants alone, never from data.
 
-    triggers: T. counts_users: whether a column does (`Column.counts_users`). discover, max_keys: as in `Plan`.
+    triggers: T, the smallest where windows differ; most_triggers: the largest. counts_users: whether a column does
+    (`Column.counts_users`). discover, max_keys: as in `Plan`.
     """
+    some = f"{triggers}" if most_triggers in (None, triggers) else f"{triggers} to {most_triggers}"
     if triggers < 2:
         return Choice(Toeplitz.name, "windows have one trigger")
     if not discover:
@@ -49,7 +53,7 @@ def default_strategy(*, triggers: int, counts_users: bool, discover: bool, max_k
         return Choice(Toeplitz.name, "no column counts users")
     if max_keys is not None:
         return Choice(Toeplitz.name, "distinct keys per user are capped")
-    return Choice(Closing.name, f"windows have {triggers} triggers, and a column counts users")
+    return Choice(Closing.name, f"windows have {some} triggers, and a column counts users")
 
 
 def strategy_named(name: str) -> type[Strategy[Any]]:
