@@ -58,7 +58,7 @@ CASES: dict[str, dict[str, Any]] = {
         "columns": [
             {"name": "visits", "kind": "count"},
             {"name": "hosts", "kind": "users"},
-            {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 1000, "upper": 20000},
+            {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 1000, "upper": 20000, "weight": 0.4},
         ],
     },
     "closing, one record per key": {

@@ -55,7 +55,7 @@ BOUNDINGS = st.builds(
     st.none() | st.integers(1, 4),
     st.booleans(),
     st.booleans(),
-    st.none() | st.sampled_from([(1, 0), (1, 1), (0, 1), (2, 1)]),
+    st.none() | st.sampled_from([(1, 0), (1, 1), (0, 1), (2, 1), (8, 7), (1, 2), (20, 3)]),
 )
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7)), max_size=40)
 BATCHES = st.lists(ROWS, min_size=1, max_size=TRIGGERS)
