@@ -94,7 +94,7 @@ def layout_of(
 
     Every column that is measured itself is measured; another takes what is measured already where that is alike, else its own.
     one_record: whether one record of a user and key counts, so that the number of users is a count of records. What several columns
-    need has the largest of their weights; a count that a sum only makes use of keeps its own.
+    need has the largest of their weights; a count that a sum makes use of, where it could be measured by itself, keeps its own.
     """
     anyway = _measured(
         (part, column.weight) for column in columns if not column.from_count() for part in column.measured()
@@ -105,7 +105,7 @@ def layout_of(
         (part, of.weight)
         for column, of in sorted(zip(chosen, columns, strict=True), key=lambda pair: pair[0].measured() != (pair[0],))
         for part in column.measured()
-        if column is of or part.field is not None
+        if column is of or part.field is not None or all(_alike(other) in anyway for other in column.measured())
     ]
     measured = _measured(parts)
     ends = accumulate((part.width for part in measured.values()), initial=0)
