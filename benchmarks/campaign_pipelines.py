@@ -27,6 +27,7 @@ from confluent_kafka import KafkaException, Producer
 
 from susurrus.agents.broker.network import free_ports
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.topics import top
 from susurrus.topics.wire.timestamps import format_time, parse_time
 from tests.broker import Broker
 from tests.local_pipeline import client_of, estimates, local_pipeline
@@ -291,6 +292,21 @@ class DpSqlp(Histogram):
     overrides = MappingProxyType({"privacy": {"strategy": "dp-sqlp"}})
 
 
+class Ranked(Histogram):
+    """With a ranking, whose stage has one task."""
+
+    name = "ranking"
+    overrides = MappingProxyType({"top": {"order_by": "visits", "limit": 5, "having": ["hosts > 2"]}})
+    topics = (*Histogram.topics, "top")
+
+    def finished(self, pipeline: Pipeline) -> bool:
+        """The ranking of a trigger comes after its rows."""
+        if not super().finished(pipeline):
+            return False
+        records = [top.decode(message.value()) for message in pipeline.broker.read_all(pipeline.settings.topic("top"))]
+        return (self.last, TRIGGERS) in {(record.window, record.trigger) for record in records}
+
+
 class TwoTopics(Histogram):
     """Two topics of different formats. A record is a list of visits of one user, who is computed; some items cannot be read."""
 
@@ -478,5 +494,5 @@ class Local(Target):
 
 
 TARGETS: dict[str, type[Target]] = {
-    each.name: each for each in (Toeplitz, NoLastLook, Closing, DpSqlp, TwoTopics, Avro, Stream, Local)
+    each.name: each for each in (Toeplitz, NoLastLook, Closing, DpSqlp, Ranked, TwoTopics, Avro, Stream, Local)
 }

@@ -132,7 +132,12 @@ def test_every_histogram_of_the_campaign_has_a_valid_configuration(name: str, tm
     settings = settings_from(data | {"kafka": {"bootstrap_servers": "localhost:9092"}}, environ={})
     plan = settings.plan()
     build_strategy(plan)
-    assert plan.strategy == {"avro": "toeplitz", "two-topics": "toeplitz", "no-last-look": "closing"}.get(name, name)
+    assert plan.strategy == {
+        "avro": "toeplitz",
+        "ranking": "toeplitz",
+        "two-topics": "toeplitz",
+        "no-last-look": "closing",
+    }.get(name, name)
     assert settings.clock.kind == "broker"
     assert settings.topics.replication_factor == 3
 
