@@ -1,11 +1,11 @@
 """What a scenario of the audit is: one small input with and without one user, and the plan that it is played under."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from susurrus.mechanisms.histogram import registry
-from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.plan import Column, Level, Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 
 L = 64
@@ -73,6 +73,7 @@ class Scenario:
     keys of the scenario and no others. `centred`: the field lies between 0 and 2 L, and every value is 2 L, so that each adds
     L to the sum of the distances from the middle; else they are L, between -L and L.
     `rolling`: readers see two windows, the first of which has the user, and the rolling view; the mechanism alone.
+    `levels`: a record has the same key at so many levels of grouping sets, and each level counts as keys of its own.
     """
 
     what: str
@@ -98,6 +99,7 @@ class Scenario:
     table: bool = False
     centred: bool = False
     rolling: bool = False
+    levels: int = 0
 
     @property
     def mechanism_only(self) -> bool:
@@ -107,7 +109,14 @@ class Scenario:
     @property
     def pipeline_only(self) -> bool:
         """Whether the scenario tests the pipeline only."""
-        return self.live is not None or self.fields > 0 or self.items or self.topics > 1 or self.table
+        return (
+            self.live is not None or self.fields > 0 or self.items or self.topics > 1 or self.table or self.levels > 0
+        )
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """What rows call the levels."""
+        return tuple(f"level{number}" for number in range(self.levels))
 
 
 def make(
@@ -147,4 +156,16 @@ def plan_of(scenario: Scenario, strategy: str) -> Plan:
         fields.setdefault("discovery_share", fields.pop("selection_share", 0.5) * (1 - closing))
     # Parameters of other strategies that the scenario is played with, too, mean nothing to this one.
     known = {*Plan.__dataclass_fields__, *STRATEGIES[strategy].Parameters.__dataclass_fields__}
-    return registry.plan_of(strategy, **{name: value for name, value in fields.items() if name in known})
+    plan = registry.plan_of(strategy, **{name: value for name, value in fields.items() if name in known})
+    levels = tuple(
+        Level(
+            name=name,
+            strategy=plan.strategy,
+            parameters=plan.parameters,
+            max_records=plan.max_records,
+            max_records_per_key=plan.max_records_per_key,
+            share=1 / scenario.levels,
+        )
+        for name in scenario.level_names
+    )
+    return replace(plan, levels=levels) if levels else plan

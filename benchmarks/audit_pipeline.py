@@ -111,15 +111,23 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
             if scenario.live.registered_at is not None:
                 stack.enter_context(_registry(clock, FIRST_WINDOW + scenario.live.registered_at, defect))
             values = runner.run_live(clock, FIRST_WINDOW + (plan.triggers + 1) * TRIGGER_MS)
-    return _outputs(values, trials, scenario.keys, plan)
+    return _outputs(values, trials, scenario, plan)
 
 
 def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Settings:
-    names = [key_name(trial, key) for trial in range(trials) for key in range(scenario.keys)]
+    each = scenario.keys // max(1, scenario.levels)
+    names: list[Any] = [key_name(trial, key) for trial in range(trials) for key in range(each)]
     length = f"{plan.triggers}m"
     clock: dict[str, Any] = {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers:02d}:00Z"}
     source: dict[str, Any] = {"topics": topic_names(scenario), "user": "user", "key": ["key"]}
     item = ""
+    if scenario.levels:
+        levels = scenario.level_names
+        source |= {
+            "key": [{"name": level, "expression": "key"} for level in levels],
+            "grouping_sets": [[level] for level in levels],
+        }
+        names = [[name] * len(levels) for name in names]
     if scenario.items:
         source |= {"each": {"of": "items", "as": "item"}, "key": ["item.key"]}
         item = "item."
@@ -208,7 +216,7 @@ def _services(
     if not scenario.apart:
         audit_closing_defects.show_evidence(strategy)
     index = None
-    if strategy.bounding.lag is not None:
+    if strategy.lag is not None:
         index = PublishedKeys(
             settings.topic("published-keys"),
             partitions=_partitions(scenario),
@@ -355,18 +363,21 @@ def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[Non
         yield
 
 
-def _outputs(values: list[bytes], trials: int, keys: int, plan: Plan) -> Outputs:
+def _outputs(values: list[bytes], trials: int, scenario: Scenario, plan: Plan) -> Outputs:
+    keys, levels = scenario.keys, scenario.level_names
     names = [column.name for column in plan.columns]
     published = np.zeros((trials, keys, plan.triggers), np.bool_)
     estimates = np.zeros((trials, keys, len(names), plan.triggers))
     evidence, calibrated = np.zeros((trials, keys, len(names))), np.zeros(trials, np.bool_)
     pooled = bool(build_strategy(plan).refined)
+    each = keys // max(1, len(levels))
     for value in values:
         row = histogram.decode_row(value)
         if row.window != FIRST_WINDOW:
             continue
-        trial, *_, key = str(row.key).split("/")
-        place = int(trial), int(key)
+        number = levels.index(row.level) if row.level is not None else 0
+        trial, *_, key = str(row.key[number] if levels else row.key).split("/")
+        place = int(trial), number * each + int(key)
         published[*place, row.trigger - 1] = True
         for number, name in enumerate(names):
             column = row.values[name]

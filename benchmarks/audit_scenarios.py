@@ -73,6 +73,7 @@ DEFECTS = {
     "lookup remembers": "a key that a lookup table has not finds what was found for the record before it",
     "rest of exact counts": "a rolling view takes the rest of the window before from exact running totals",
     "half of the width": "the mechanism is told half of what a value may be away from the centre",
+    "levels as one": "each level of grouping sets has the whole budget, as if a user were at one of them",
     **audit_closing_defects.DEFECTS,
 }
 MECHANISM_ONLY = ("rank given back", *audit_closing_defects.MECHANISM_ONLY)
@@ -374,6 +375,17 @@ SCENARIOS: dict[str, Scenario] = {
         topics=4,
         exposes=("caps for each topic",),
     ),
+    "several levels": Scenario(
+        what="a record that counts at four levels of grouping sets",
+        keys=4,
+        users=1,
+        build=partial(burst, records=1),
+        plan={"epsilon": 1.0, "triggers": 2, "max_records": 1, **TIGHT},
+        declared=True,
+        only=("toeplitz",),
+        levels=4,
+        exposes=("levels as one",),
+    ),
     "popular keys touched": Scenario(
         what="popular keys whose only news at trigger 2 is the user",
         keys=len(CROWDS),
@@ -470,6 +482,10 @@ def build(plan: Plan, defect: str) -> Strategy:
         strategy = build_strategy(plan)
         strategy.bounding.arriving = audit_closing_defects.dropped_too_early(strategy.bounding)  # type: ignore[method-assign]
         return strategy
+    if defect == "levels as one":
+        plans = tuple(replace(each, part=replace(each.part, share=1.0)) for each in plan.level_plans() if each.part)
+        with patch.object(Plan, "level_plans", lambda of: plans):
+            return build_strategy(plan)
     if defect not in changes:
         return build_strategy(plan)
 

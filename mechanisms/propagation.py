@@ -39,6 +39,22 @@ def total(estimates: Numbers, std_errors: Floats) -> Computed:
     return Computed(exact, math.sqrt(math.fsum((std_errors**2).tolist())))
 
 
+def remainder(
+    whole: tuple[Numbers, Floats], parts: tuple[Numbers, Floats], owner: npt.NDArray[np.intp]
+) -> tuple[Numbers, Floats]:
+    """What each whole has beyond its parts: (estimates, standard errors), [n].
+
+    whole: both [n]; parts: both [k]; owner: intp[k], the whole of each part. All noises are independent. Integers stay exact.
+    """
+    left = whole[0].copy()
+    if left.dtype != parts[0].dtype:
+        left = left.astype(np.float64)
+    np.subtract.at(left, owner, parts[0])
+    variances = whole[1].astype(np.float64) ** 2
+    np.add.at(variances, owner, parts[1] ** 2)
+    return left, np.sqrt(variances)
+
+
 def share(estimates: Numbers, std_errors: Floats, part: npt.NDArray[np.bool_]) -> Computed | None:
     """What a part of n independent estimates is of their sum; all [n]. None where the sum is not clear of 0."""
     whole = total(estimates, std_errors)

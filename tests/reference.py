@@ -48,10 +48,19 @@ def _square(distance: int, shift: int) -> int:
 
 
 def expected(
-    settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str
+    settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str, level: int | None = None
 ) -> dict[tuple[int, int, bytes], list[int]]:
-    """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times."""
+    """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times.
+
+    level: of a pipeline with grouping sets, the number of one. Its keys are those inside the pipeline, and no other level is there.
+    """
     plan, every = settings.plan(), settings.window.trigger_every
+    names, declared = settings.input.key_names, set(settings.declared_keys)
+    if level is not None:
+        plan = plan.level_plans()[level]
+        letter = "abcdefgh"[level]
+        declared = {key for key in declared if json.loads(key)[0] == letter}
+        names = [names[at] for at in settings.grouping[level].parts]
     columns = plan.width
     lengths: dict[int, tuple[int, int]] = {}  # window -> (start, triggers)
     by_trigger: dict[int, dict[int, dict[bytes, list[tuple[int, int, bytes, list[int]]]]]] = defaultdict(
@@ -62,8 +71,8 @@ def expected(
         trigger = (stamp - start) // every + 1
         lengths[window] = start, (end - start) // every
         user = canonical(record[settings.input.user])
-        parts = [record[name] for name in settings.input.key_names]
-        key = canonical(parts[0] if len(parts) == 1 else parts)
+        parts = [record[name] for name in names]
+        key = canonical(parts[0] if len(parts) == 1 else parts) if level is None else canonical([letter, *parts])
         values = [
             bisect_left(field.borders[1:-1], _value(record, field))
             if isinstance(field, BucketField)
@@ -79,12 +88,11 @@ def expected(
     for window in sorted(by_trigger):
         start, triggers = lengths[window]
         plan = replace(plan, triggers=triggers)
-        strategy = build_strategy(plan)
+        strategy: Any = build_strategy(plan)
         noise = noise_source.window(window)
         per_key: dict[bytes, dict[bytes, int]] = defaultdict(dict)  # user -> its list: key -> kept
         purses: dict[bytes, Purse] = defaultdict(partial(Purse, strategy.bounding.ledger))
         states: dict[bytes, bytes] = {}
-        declared = set(settings.declared_keys)
         ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
         since: dict[bytes, int] = {}  # key -> its first published trigger
         lag = strategy.bounding.lag

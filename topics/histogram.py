@@ -14,6 +14,10 @@ A quantile has the ends of its 95 % interval, and the standard error of a normal
 
     {"estimate":118.4,"std_error":12.5,"lower":96.0,"upper":145.0}
 
+With several groupings, key and value also have the level of the row, and its key is null where the level leaves a part out:
+
+    "level":"country", "key":["DE",null]
+
 Rows are built for a whole release at once, from one template; 0.5 us a row. Numbers have the shortest form that reads
 back the same.
 """
@@ -82,7 +86,7 @@ class MeasuredColumn(Measured, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A released row as a reader gets it. key: the decoded JSON."""
+    """A released row as a reader gets it. key: the decoded JSON. level: of several groupings, the row's."""
 
     window_start: str
     window_end: str
@@ -94,6 +98,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     epoch: str
     schema: int
     window_date: str | None = None
+    level: str | None = None
 
     @property
     def window(self) -> int:
@@ -105,11 +110,12 @@ decode_row = decoder(Row, "histogram row", VERSION, times=("window_start", "wind
 
 
 class RowColumns(NamedTuple):
-    """Rows of one release as columns: what `encode_rows` takes. keys: canonical JSON."""
+    """Rows of one release as columns: what `encode_rows` takes. keys: canonical JSON. levels: names, of several groupings."""
 
     release: TriggerHeader
     keys: list[bytes]
     columns: list[ColumnRows]
+    levels: list[str] | None = None
 
 
 class _PackedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +130,7 @@ class _PackedRow(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     epoch: str
     schema: int
+    level: str | None = None
 
 
 _packed_row = msgspec.json.Decoder(_PackedRow)
@@ -155,7 +162,8 @@ def decode_rows(values: Sequence[bytes]) -> Iterator[RowColumns]:
         except ValueError as error:
             raise MalformedRecord(f"histogram row: {error}") from None
         columns = columns_of([row.values for row in together], f"trigger={trigger} window_start={start}")
-        yield RowColumns(release, [bytes(row.key) for row in together], columns)
+        levels = None if together[0].level is None else [row.level or "" for row in together]
+        yield RowColumns(release, [bytes(row.key) for row in together], columns, levels)
 
 
 def columns_of(values: Sequence[dict[str, MeasuredColumn]], release: str) -> list[ColumnRows]:
@@ -197,26 +205,31 @@ def _numbers(values: list[int | float]) -> Numbers:
 
 
 def encode_rows(
-    release: TriggerHeader, keys: Sequence[bytes], columns: Sequence[ColumnRows]
+    release: TriggerHeader,
+    keys: Sequence[bytes],
+    columns: Sequence[ColumnRows],
+    levels: Sequence[bytes] | None = None,
 ) -> tuple[list[bytes], list[bytes]]:
-    """Kafka keys and values of all rows of a release, in the order of `keys` (canonical JSON).
+    """Kafka keys and values of all rows of a release, in the order of `keys` (canonical JSON). levels: JSON texts, by row.
 
     Raises ValueError when a column's length differs, or a number is not finite.
     """
     start = format_time(release.window_start)
+    level: json_rows.Members = {} if levels is None else {"level": levels}
     members: json_rows.Members = {
         "window_start": start,
         "window_end": format_time(release.window_end),
         **({} if release.window_date is None else {"window_date": release.window_date}),
         "trigger": release.trigger,
         "of_triggers": release.of_triggers,
+        **level,
         "key": keys,
         "values": members_of(columns),
         "strategy": release.strategy,
         "epoch": release.epoch,
         "schema": VERSION,
     }
-    return rows(len(keys), {"window": start, "key": keys}), rows(len(keys), members)
+    return rows(len(keys), {"window": start, **level, "key": keys}), rows(len(keys), members)
 
 
 def members_of(columns: Sequence[ColumnRows]) -> json_rows.Members:
@@ -237,9 +250,15 @@ def _members(column: ColumnRows) -> json_rows.Members:
 
 
 def schema(
-    key: Sequence[str], columns: Sequence[str], intervals: Container[str] = (), *, dated: bool = False
+    key: Sequence[str],
+    columns: Sequence[str],
+    intervals: Container[str] = (),
+    *,
+    dated: bool = False,
+    levels: bool = False,
 ) -> RowSchema:
-    """The schema of the rows. Arguments as in `key_and_values`. dated: windows are of a calendar."""
+    """The schema of the rows. Arguments as in `key_and_values`. dated: windows are of a calendar. levels: whether there are several
+    groupings."""
     members = (
         Field("window_start", Leaf.INSTANT, "the window's first instant"),
         Field("window_end", Leaf.INSTANT, "the first instant after the window"),
@@ -250,6 +269,7 @@ def schema(
         Field("strategy", Leaf.TEXT, "the mechanism that released the row"),
         Field("epoch", Leaf.TEXT, "rows of two epochs have other noise: never combine them"),
         Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
+        *((_LEVEL,) if levels else ()),
     )
     return RowSchema(Members("HistogramRow", members), "A released row of a private histogram.", VERSION)
 
@@ -265,6 +285,8 @@ def key_and_values(key: Sequence[str], columns: Sequence[str], intervals: Contai
 _WINDOW_DATE = Field(
     "window_date", Leaf.TEXT, "the first local date of the window, in the time zone of the pipeline's windows"
 )
+_LEVEL = Field("level", Leaf.TEXT, "the row's grouping; the key is null where it leaves a part out", "optional")
+"""At the end, so that a pipeline that gets levels changes no number of a field."""
 _COLUMN = Members(
     "MeasuredColumn",
     (

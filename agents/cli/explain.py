@@ -171,10 +171,15 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
             text += f", each value clamped to [{lower:,g}, {upper:,g}], so that {most}"
         after = published.column.post_processing
         yield column.name, f"{text}; noisy, with its standard error{after and f'; {after}'}"
-    each = "one record" if bounds.max_records_per_key == 1 else f"{bounds.max_records_per_key} records"
-    yield "counted", f"at most {each} of a user per key; records above the bounds are left out"
+    if settings.grouping:
+        yield "levels", "; ".join(settings.level_names)
+        yield "counted", "a record counts at every level whose bounds have room for it, with its key there"
+    else:
+        each = "one record" if bounds.max_records_per_key == 1 else f"{bounds.max_records_per_key} records"
+        yield "counted", f"at most {each} of a user per key; records above the bounds are left out"
     keys = "only the declared keys" if not settings.discover else "keys that enough users share"
-    declared = " and the declared keys" if settings.discover and settings.declared_keys else ""
+    known = "the total" if settings.grouping and not settings.keys_are_declared else "the declared keys"
+    declared = f" and {known}" if settings.discover and settings.declared_keys else ""
     yield "which keys", "one, from the first trigger on" if settings.total else f"{keys}{declared}"
     if settings.top is not None:
         ranking = f"{settings.top.ranking}, in the topic top; made of published rows, so it costs nothing"

@@ -136,7 +136,13 @@ def _exactly(option: str, number: float) -> Fraction:
 def _histogram(settings: Settings) -> HistogramSettings:
     if settings.not_tuned:
         raise ConfigurationError(f'pipeline.kind = "{settings.kind}": {settings.not_tuned}')
-    return HistogramSettings.of(settings)
+    histogram = HistogramSettings.of(settings)
+    if histogram.grouping:
+        raise ConfigurationError(
+            "input.grouping_sets: tune asks for one cap, and every level has caps of its own; tune a copy of the file without "
+            "grouping sets, with input.key as one level has it, and write what it says into [[levels]]"
+        )
+    return histogram
 
 
 def _check(

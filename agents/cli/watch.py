@@ -43,6 +43,9 @@ def watch(
     column: Annotated[
         str | None, typer.Option(help="Column to order by, or to draw; an unknown one names those that there are.")
     ] = None,
+    level: Annotated[
+        str | None, typer.Option(help="Histograms with grouping sets: the level to show; all of them by default.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Histograms: rows to show; by default what fits.")] = None,
     top: Annotated[bool, typer.Option("--top", help="Histograms: only the ranking, as [top] says.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Show what is newest and complete, and leave.")] = False,
@@ -57,8 +60,15 @@ def watch(
     if (export is None) != (output is None):
         raise ConfigurationError("--export and --output belong together; give both or none")
     start = None if window is None else _window(settings, window)
-    everything = export is not None
-    wanted = Wanted(window=start, stream=stream, column=column, rolling=rolling, all_rows=everything, top=top)
+    wanted = Wanted(
+        window=start,
+        stream=stream,
+        column=column,
+        rolling=rolling,
+        level=level,
+        all_rows=export is not None,
+        top=top,
+    )
     opened = pipeline_of(settings).view(wanted)
     with err().status("asking Kafka"):  # shows in a terminal only
         reach(settings)

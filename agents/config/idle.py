@@ -21,6 +21,7 @@ INPUT: Final = (
     "key_format",
     "user",
     "key",
+    "grouping_sets",
     "each",
     "time",
     "time_unit",

@@ -48,6 +48,10 @@ class InputSettings(RawTopics):
     key: tuple[KeyPart, ...] = ()
     """Fields to group by; several make a composite key. A part may be computed: `{ name = "path", expression =
     "split_part(url, '?', 1)" }`. `[]` groups by nothing: one key, `"all"`, for all records. Required for kind `histogram`."""
+    grouping_sets: tuple[tuple[str, ...], ...] = ()
+    """Kind `histogram`: groups the same records in several ways, as SQL's GROUPING SETS. Each set names parts of the key:
+    `[["country"], ["country", "city"], []]`, where `[]` is the total. `[[levels]]` has their caps. By default the key is the only
+    grouping: docs/grouping-sets.md."""
     where: ExpressionText | None = None
     """Kind `histogram`: a condition over a record's fields, in SQL, for example `status = 200`. Records that do not meet it
     are left out: they cost their users nothing, and are counted."""

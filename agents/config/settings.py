@@ -76,7 +76,7 @@ class Settings(Section):
     several topics the first stands for all as ``input.topic``, since others may be added: the ledger says which there are, and
     compares. So it does for the topics' ids, which no other cluster has."""
     published_if_set: ClassVar[tuple[str, ...]] = (
-        *("input.where", "input.empty_user", "input.each", "input.key_format"),
+        *("input.where", "input.empty_user", "input.each", "input.key_format", "input.grouping_sets"),
         *("input.framing", "input.schema_file", "input.envelope", "input.decimals"),
         *("input.time_format", "input.time_zone", "window.time_zone"),
         *("input.columns", "input.delimiter", "input.quote", "input.pattern"),

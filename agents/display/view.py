@@ -35,12 +35,13 @@ class Wanted:
     stream: str | None = None
     column: str | None = None
     rolling: bool = False
+    level: str | None = None
     all_rows: bool = False
     top: bool = False
 
     def check(self, kind: str, columns: Iterable[str], *has: str) -> None:
         """Raises ConfigurationError for an option that the kind does not have, and for a column that there is not."""
-        for option in ("window", "stream"):
+        for option in ("window", "stream", "level"):
             if getattr(self, option) is not None and option not in has:
                 raise ConfigurationError(f'--{option}: pipeline.kind="{kind}" has no {option}s; leave it out')
         if self.top and "top" not in has:

@@ -45,7 +45,7 @@ class HistogramBoard(Board):
             "guarantee": guarantee,
             "strategy": settings.choice.name,
             "why": settings.choice.reason,
-            "fields": list(settings.input.key_names),
+            "fields": [*(("level",) if settings.input.grouping_sets else ()), *settings.input.key_names],
             "columns": [{"name": column.name, "kind": column.kind} for column in settings.published_columns],
             "length": settings.calendar.windows.usual,
             "length_text": settings.window.length_text,

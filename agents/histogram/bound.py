@@ -12,7 +12,9 @@ What users have brought is in memory (user_state.py); a commit carries what its 
 - Strategies that need the users' lists: a window's last interval also measures all of its users' lists (user_lists.py), with or
   without events.
 
-State keys: those of user_state.py, intervals.py and user_lists.py.
+With grouping sets, each level has caps and lists of its own (capped_level.py), and a record is offered to all of them.
+
+State keys: those of capped_level.py and intervals.py.
 """
 
 from collections.abc import Iterator
@@ -23,15 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.finding import waits
-from susurrus.agents.histogram.columns import Kept
+from susurrus.agents.histogram.capped_level import CappedLevel, Pair
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_records import IntervalRecords, concatenated, distinct
 from susurrus.agents.histogram.interval_stage import IntervalStage
-from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.level_keys import LevelKeys
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.user_caps import CapsLayout
-from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
-from susurrus.agents.histogram.user_state import BEFORE, CHANGES, GATHERED, UserState
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.inbox import Inbox
@@ -41,9 +40,7 @@ from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
-from susurrus.mechanisms.histogram.user_lists import ListWeights
-from susurrus.mechanisms.histogram.user_table import Closed, Codes
+from susurrus.mechanisms.histogram.user_table import Codes
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
@@ -67,30 +64,33 @@ class BoundStage(IntervalStage[ByUserBlock]):
         self, services: HistogramServices, partition: int, store: Store, meta: dict[str, Any], position: Offset
     ) -> None:
         """Beside the intervals, the store has the users and the numbers of keys. Raises Refusal for state of another format."""
-        self._bounding = (
-            services.strategy.bounding
-        )  # for what is the same in all windows; users ask for that of their window
-        self._caps = CapsLayout(self._bounding)
-        if meta.get("format") not in (self._caps.version, self._caps.before):
+        levels, grouped = services.strategy.by_level, bool(services.settings.input.grouping_sets)
+        found = meta.get("levels", []) if grouped else [meta]
+        if len(found) != len(levels) or not all(map(CappedLevel.reads, levels, found)):
+            formats = ",".join(str(of.get("format", 1)) for of in found) or "1"
+            written = ",".join(str(CappedLevel.first_meta(level)["format"]) for level in levels)
             raise Refusal(
-                f"stage=bound partition={partition} has state of format={meta.get('format', 1)}, and this version "
-                f"writes format={self._caps.version}",
+                f"stage=bound partition={partition} has state of format={formats}, and this version writes format={written}",
                 f"run the version that wrote it to the end of the window, and {services.ledger.way_out}",
             )
         super().__init__(services, partition, store, meta, position)
-        if (self._bounding.lag is None) != (services.published_keys is None):
+        self._lag = services.strategy.lag
+        if (self._lag is None) != (services.published_keys is None):
             raise RuntimeError("published keys must be read exactly where the strategy has a lag")
-        self._columns = services.settings.layout
-        self._partitions = services.settings.topics.bounded_partitions
+        settings = services.settings
+        self._columns = settings.layout
+        self._partitions = settings.topics.bounded_partitions
         # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
         # makes that user's caps tighter and concerns no other user. The hashes are keyed, so no user can search for collisions.
         self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
-        self._declared = frozenset(services.settings.declared_keys)
-        self._lists = services.strategy.lists
+        self._declared = frozenset(settings.declared_keys)
         self._hashes: dict[bytes, int] = {}
         self._hashed_bytes = 0
-        self._numbers = None if self._lists is None else KeyNumbers(store, int(meta["numbers"]))
-        self._users = UserState(store, lambda window: services.strategy_of(window).bounding, self._caps, meta)
+        self._level_keys = LevelKeys(settings.level_parts) if grouped else None
+        self._levels = [
+            CappedLevel(number, services, store, of, self._codes, grouped=grouped) for number, of in enumerate(found)
+        ]
+        self._measures_lists = services.strategy.measures_lists
         self._written = Written(
             partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
         )
@@ -110,8 +110,11 @@ class BoundStage(IntervalStage[ByUserBlock]):
         """Nothing is closed, nothing is written, and no key has a number."""
         meta, position = super().begin(services, partition, start)
         written = [0] * services.settings.topics.bounded_partitions
-        version = CapsLayout(services.strategy.bounding).version
-        return {"format": version, **meta, "written": written, "numbers": 0}, position
+        levels = [CappedLevel.first_meta(level) for level in services.strategy.by_level]
+        if services.settings.input.grouping_sets:
+            return {**meta, "written": written, "levels": levels}, position
+        [only] = levels
+        return {"format": only.pop("format"), **meta, "written": written, **only}, position
 
     def wakes(self, inbox: Inbox) -> None:
         """Wake it when more is known of published keys."""
@@ -144,8 +147,8 @@ class BoundStage(IntervalStage[ByUserBlock]):
                     break
                 interval = Interval(interval - 1)
             yield self._close(interval)
-            if self._users.outgrown:
-                yield self._gather()
+            if outgrown := [level for level in self._levels if level.outgrown]:
+                yield self._gather(outgrown)
         self.full = full
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
@@ -155,7 +158,7 @@ class BoundStage(IntervalStage[ByUserBlock]):
 
         A window has no published key before its own first interval, and none is of a window before the pipeline's first.
         """
-        published_keys, lag = self.services.published_keys, self._bounding.lag
+        published_keys, lag = self.services.published_keys, self._lag
         begin = max(self._calendar.first_interval(window), self._first_interval)
         if published_keys is None or lag is None or interval - lag < begin:
             return None
@@ -192,12 +195,14 @@ class BoundStage(IntervalStage[ByUserBlock]):
         looking_back = [w for w in windows if self._feedback(self._calendar.window_at(w), interval) is not None]
         if not looking_back:
             return True
-        keys = list({key for block in blocks for key in block.keys} - self._declared)
+        keys = list(
+            {key for block in blocks for level in self._keys_by_level(block.keys) for key in level} - self._declared
+        )
         return all(published_keys.decides(window, needed, keys) for window in looking_back)
 
     def _next_last_interval(self, ready: Interval) -> Interval | None:
         """The next interval, up to ``ready``, that is the last of a window whose users' lists are measured."""
-        if self._lists is None:
+        if not self._measures_lists:
             return None
         following = Interval(self._intervals.closed + 1)
         oldest = max(self._calendar.oldest_open(following), self.services.ledger.first_window)
@@ -215,102 +220,78 @@ class BoundStage(IntervalStage[ByUserBlock]):
     def _close(self, interval: Interval) -> Commit:
         closed_before = self._intervals.closed
         blocks = self._intervals.blocks(interval)
-        puts: list[tuple[bytes, bytes]] = []
+        changed: list[list[Pair]] = [[] for _ in self._levels]
         outputs: list[Output] = []
         if blocks:
-            puts, outputs = self._bound(interval, blocks)
-        if self._lists is not None and self._next_last_interval(interval) == interval:
-            outputs += self._measure_lists(self._lists, interval, dict(puts))
+            outputs = self._bound(interval, blocks, changed)
+        if self._next_last_interval(interval) == interval:
+            outputs += self._measure_lists(interval, changed)
+        puts = [put for level, of in zip(self._levels, changed, strict=True) for put in level.stored(of)]
         self._written.count(outputs)
         outputs += self._written.ticks(interval)
         drops = self._intervals.close(interval)
         oldest_before, oldest = (self._calendar.oldest_open(Interval(at + 1)) for at in (closed_before, interval))
-        gone: tuple[bytes, ...] = ()
-        if oldest > oldest_before:
-            self._users.drop(oldest)
-            gone = (CHANGES, GATHERED, BEFORE, NUMBERS, KEYS)
+        gone = self._levels if oldest > oldest_before else []
+        for level in gone:
+            level.drop_users(oldest)
         commit = Commit(*self._claim(), outputs=outputs, puts=puts, drops=drops)
-        for table in gone:
+        for level in gone:
             # Older windows went before. Their deleted places are left out: finding nothing there would take ever longer.
-            commit.drop(table + ordered(oldest_before), table + ordered(oldest))
+            level.forget(oldest_before, oldest, commit)
         return commit
 
-    def _gather(self) -> Commit:
-        puts, drops = self._users.gather()
+    def _gather(self, levels: list[CappedLevel]) -> Commit:
+        puts: list[Pair] = []
+        drops: list[Pair] = []
+        for level in levels:
+            more, gone = level.gather()
+            puts += more
+            drops += gone
         return Commit(*self._claim(), puts=puts, drops=drops)
 
     def _meta(self, position: Offset) -> dict[str, Any]:
         shared = super()._meta(position)
-        numbers = {} if self._numbers is None else {"numbers": self._numbers.next}
         received = shared.pop("received")
-        return {
-            "format": self._caps.version,
-            "received": received,
-            "written": self._written.to_meta(),
-            **shared,
-            **self._users.to_meta(),
-            **numbers,
-        }
+        levels = [level.to_meta() for level in self._levels]
+        written = {"received": received, "written": self._written.to_meta(), **shared}
+        if self._level_keys is not None:
+            return {**written, "levels": levels}
+        [only] = levels
+        return {"format": only.pop("format"), **written, **only}
 
     # ---- the pass over one interval --------------------------------------------------------------------------------------
 
-    def _bound(self, interval: Interval, blocks: list[ByUserBlock]) -> tuple[list[tuple[bytes, bytes]], list[Output]]:
-        """(what to store, outputs): the records of the interval within the caps, added up per key."""
+    def _bound(self, interval: Interval, blocks: list[ByUserBlock], changed: list[list[Pair]]) -> list[Output]:
+        """The records of the interval within the caps of each level, added up per key. changed: what to store, by level."""
         records = IntervalRecords.of(blocks)
-        puts: list[tuple[bytes, bytes]] = []
+        by_level = self._keys_by_level(records.keys)
         cells: list[BoundedBlock] = []
         for start, part in records.by_window():
             window = self._calendar.window_at(start)
-            key = part.key
-            used = np.flatnonzero(np.bincount(key, minlength=len(records.keys)))
-            if len(used) < len(records.keys):
-                place = np.empty(len(records.keys), np.int32)
-                place[used] = np.arange(len(used), dtype=np.int32)
-                key = place[key]
-            keys = [records.keys[i] for i in used.tolist()]
-            public = None if self._bounding.lag is None else self._public(start, interval, keys)
-            codes = self._codes(window, keys)
             trigger = self._calendar.trigger(window, interval)
-            closed, changes = self._users.close(window, interval, part.users, key, codes, trigger, public)
-            puts += changes
-            if self._numbers is not None:
-                puts += self._numbers.listed(closed.changes.key)
-            kept = int(np.count_nonzero(closed.kept))
-            self.counters["taken"] += len(key)
-            self.counters["kept"] += kept
-            self.counters["capped"] += len(key) - kept
-            cells.append(self._added_up(interval, start, keys, key, part.values, closed))
-        return puts, self._outputs(cells[0] if len(cells) == 1 else concatenated(cells))
+            used = np.flatnonzero(np.bincount(part.key, minlength=len(records.keys)))
+            kept = np.zeros(len(part.key), np.bool_)
+            for level, of_level, puts in zip(self._levels, by_level, changed, strict=True):
+                keys, key = _codes_of(of_level, used, part.key, distinct=self._level_keys is None)
+                public = None if level.lag is None else self._public(start, interval, keys)
+                added = level.close(
+                    self.partition, (window, start), interval, (part.users, key, part.values), keys, trigger, public
+                )
+                puts += added.puts
+                kept |= added.kept
+                cells.append(added.block)
+            count = int(np.count_nonzero(kept))
+            self.counters["taken"] += len(kept)
+            self.counters["kept"] += count
+            self.counters["capped"] += len(kept) - count
+        return self._outputs(cells[0] if len(cells) == 1 else concatenated(cells))
 
-    def _added_up(
-        self, interval: Interval, start: WindowStart, keys: list[bytes], key: Int32s, values: Int64s, closed: Closed
-    ) -> BoundedBlock:
-        """What a window's records add to its keys. key: int32[n], places in keys; values: int64[n, fields]."""
-        # A record may put weight on its key's selection and not be kept.
-        weighty = closed.weight > 0
-        rows = np.flatnonzero(closed.kept | weighty)
-        # numpy sorts 16 bits in a tenth of the time.
-        narrow = key.astype(np.uint16) if len(keys) <= 1 << 16 else key
-        rows = rows[np.argsort(narrow[rows], kind="stable")]
-        number = np.bincount(key[rows], minlength=len(keys))
-        cells = np.flatnonzero(number)
-        indptr, keeps = offsets(number[cells]), closed.kept[rows]
-        kept_starts = offsets(keeps.astype(np.int64))[indptr[:-1]]
-        gathered = Kept(rows=rows[keeps], starts=kept_starts, first=closed.first, values=values)
-        return BoundedBlock(
-            partition=self.partition,
-            interval=interval,
-            window=np.full(len(cells), start, np.int64),
-            keys=[keys[i] for i in cells.tolist()],
-            users=segment_sums(weighty[rows].astype(np.int64), indptr),
-            weight=segment_sums(closed.weight[rows], indptr),
-            sums=self._columns.aggregate(gathered),
-        )
+    def _keys_by_level(self, keys: list[bytes]) -> list[list[bytes]]:
+        """By level, its key for each raw key."""
+        return [keys] if self._level_keys is None else self._level_keys.of(keys)
 
-    def _codes(self, window: WindowIndex, keys: list[bytes]) -> Codes:
-        """uint32[n]: what the window's table knows the keys by."""
-        if self._numbers is not None:
-            return self._numbers.of(window, keys)
+    def _codes(self, keys: list[bytes]) -> Codes:
+        """uint32[n]: what a window's table knows the keys by."""
         known = self._hashes
         codes = list(map(known.get, keys))
         for at, code in enumerate(codes):
@@ -323,18 +304,24 @@ class BoundStage(IntervalStage[ByUserBlock]):
             self._hashes, self._hashed_bytes = {}, 0
         return np.array(codes, np.uint32)
 
-    def _measure_lists(self, lists: ListWeights, interval: Interval, puts: dict[bytes, bytes]) -> list[Output]:
-        """The measurement of the users' lists of the window that ends with this interval; puts: what this very commit writes."""
+    def _measure_lists(self, interval: Interval, changed: list[list[Pair]]) -> list[Output]:
+        """The measurement of the users' lists of the window that ends with this interval; changed: what this very commit writes."""
         window = self._calendar.oldest_open(interval)
         start = self._calendar.window_start(window)
-        numbers, keys = keys_of(self._store, window, puts)
         feedback = self._feedback(window, interval)
-        unit = np.zeros(len(keys), np.int64) if feedback is None else feedback[0].units(start, feedback[1], keys)
-        if self._declared:
-            # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
-            unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
-        sums = measure(self._users.lists(window), lists, numbers, unit)
-        return self._outputs(block_of(self.partition, interval, start, keys, sums, self._columns.width))
+
+        def units(keys: list[bytes]) -> Int64s:
+            unit = np.zeros(len(keys), np.int64) if feedback is None else feedback[0].units(start, feedback[1], keys)
+            if self._declared:
+                # What is published has a unit already; a lag of the whole window leaves the declared keys alone public.
+                unit[(unit == 0) & np.array([key in self._declared for key in keys], np.bool_)] = WEIGHT_ONE
+            return unit
+
+        outputs: list[Output] = []
+        for level, puts in zip(self._levels, changed, strict=True):
+            if level.lists is not None:
+                outputs += self._outputs(level.measure(self.partition, (window, start), interval, puts, units))
+        return outputs
 
     def _outputs(self, block: BoundedBlock) -> list[Output]:
         target = partition_of(block.keys, self._partitions)
@@ -348,3 +335,20 @@ class BoundStage(IntervalStage[ByUserBlock]):
             if pieces:
                 outputs.append(Output(topic, number, pieces))
         return outputs
+
+
+def _codes_of(
+    keys: list[bytes], used: npt.NDArray[np.intp], key: Int32s, *, distinct: bool
+) -> tuple[list[bytes], Int32s]:
+    """(the distinct keys of a window's records, int32[n] places of the records' keys in them).
+
+    keys: of the interval; distinct: False where a level may have one key for several raw keys, which is there more than once; used:
+    those that the window has, ascending; key: int32[n], places in keys.
+    """
+    if distinct and len(used) == len(keys):
+        return keys, key
+    wanted = [keys[i] for i in used.tolist()]
+    number = {of: at for at, of in enumerate(dict.fromkeys(wanted))}
+    place = np.empty(len(keys), np.int32)
+    place[used] = np.fromiter(map(number.__getitem__, wanted), np.int32, len(wanted))
+    return list(number), place[key]

@@ -5,7 +5,7 @@ docs/sums.md says which noises are independent, what a sum contains, and where t
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -96,13 +96,25 @@ class Combined:
         return f"{estimate} ± {margin} (95 %), {self.keys:,} key{'' if self.keys == 1 else 's'}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedLevel:
+    """One grouping of a release. parts: which parts of the key it groups by. single: whether a user counts for one key there at
+    most. of_users: the columns that count distinct users there."""
+
+    parts: tuple[int, ...]
+    single: bool = False
+    of_users: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Release(Tabular):
     """One release of a window: what had come until its trigger, by key. Times in ms since the Unix epoch.
 
     time_zone: on whose clocks the window is a day, a week or a month; None for windows of one length. fields: names of the
     key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON. columns: by name, n
-    estimates each. ranking: of the configuration, for `top`; None where it has none.
+    estimates each. ranking: of the configuration, for `top`; None where it has none. levels: of a pipeline with grouping sets, by
+    name; row_levels: the level of each row. Such a release has rows of all levels, which overlap: `level` takes one of them, and
+    what is computed from rows is asked of that.
     """
 
     window_start: int
@@ -118,6 +130,8 @@ class Release(Tabular):
     columns: Mapping[str, Estimates]
     ranking: RowRanking | None = None
     time_zone: str | None = None
+    levels: Mapping[str, ReleasedLevel] = field(default_factory=dict)
+    row_levels: list[str] | None = None
 
     @property
     def window_date(self) -> str | None:
@@ -143,6 +157,73 @@ class Release(Tabular):
         return (
             f"Release(window_start={start}, trigger={self.trigger}, of_triggers={self.of_triggers}, keys={len(self)})"
         )
+
+    # ---- levels ------------------------------------------------------------------------------------------------------
+
+    def level(self, name: str) -> "Release":
+        """The rows of one level, with its parts of the key; the total has the key []. Raises ConfigurationError."""
+        of = self._level(name)
+        assert self.row_levels is not None
+        rows = np.flatnonzero([level == name for level in self.row_levels])
+        several = len(self.fields) > 1
+        parts = [self.keys[row] if several else [self.keys[row]] for row in rows.tolist()]
+        keys = [[key[at] for at in of.parts] for key in parts]
+        return replace(
+            self,
+            fields=tuple(self.fields[at] for at in of.parts),
+            keys=[key[0] for key in keys] if len(of.parts) == 1 else keys,
+            columns={name: each.take(rows) for name, each in self.columns.items()},
+            levels={},
+            row_levels=None,
+        )
+
+    @cached_property
+    def shown_keys(self) -> list[Any]:
+        """The keys as boards and tables show them: with levels, the level and its parts, which tell rows apart."""
+        if self.row_levels is None:
+            return self.keys
+        several = len(self.fields) > 1
+        shown = []
+        for level, key in zip(self.row_levels, self.keys, strict=True):
+            parts = key if several else [key]
+            of = self.levels.get(level)
+            shown.append([level, *(parts if of is None else (parts[at] for at in of.parts))])
+        return shown
+
+    def other(self, parent: str, children: str, column: str | None = None) -> "Release":
+        """What each key of the level `parent` has beyond its published children of the level `children`, with its error.
+
+        The rest is of keys that are not published, and of records that count at the parent alone because of caps. It may be below
+        zero, by noise or by caps. column: by default the first. Raises ConfigurationError where there is no such rest.
+        """
+        whole, part, name = self._level(parent), self._level(children), self._column(column)
+        if not set(whole.parts) < set(part.parts):
+            raise ConfigurationError(
+                f'other("{parent}", "{children}"): the second does not group by all of the first and more; name a parent and a '
+                "level below it"
+            )
+        if name in whole.of_users | part.of_users and not (part.single and {name} <= whole.of_users & part.of_users):
+            raise ConfigurationError(
+                f'column="{name}": counts distinct users, who count once for the parent and once for each child; use a column that '
+                "adds up: a sum, or a count with max_records_per_key above 1 at both levels"
+            )
+        above, below = self.level(parent), self.level(children)
+        at = [part.parts.index(place) for place in whole.parts]
+        places = above._places
+        children_keys = [key if len(part.parts) > 1 else [key] for key in below.keys]
+        owner = np.array([places.get(_key_name([key[i] for i in at]), -1) for key in children_keys], np.intp)
+        rows = np.flatnonzero(owner >= 0)  # a child may be published whose parent is not
+        estimates, errors = below._additive(name).independent
+        left = propagation.remainder(above._additive(name).independent, (estimates[rows], errors[rows]), owner[rows])
+        return replace(above, columns={name: Estimates(*left)})
+
+    def _level(self, name: str) -> ReleasedLevel:
+        if not self.levels or self.row_levels is None:
+            raise ConfigurationError("the release has one grouping; input.grouping_sets makes several")
+        if name not in self.levels:
+            known = ", ".join(f'"{each}"' for each in self.levels)
+            raise ConfigurationError(f'level="{name}": there is none; use one of {known}')
+        return self.levels[name]
 
     # ---- as a table --------------------------------------------------------------------------------------------------
 
@@ -183,6 +264,7 @@ class Release(Tabular):
             "trigger": np.full(n, self.trigger),
             "of_triggers": np.full(n, self.of_triggers),
             "trigger_time": trigger_time,
+            **({} if self.row_levels is None else {"level": self.row_levels}),
             **key,
         }
         values: dict[str, Any] = {}
@@ -232,7 +314,9 @@ class Release(Tabular):
                 for of in measured
             ]
             numbers += [(name, [cell[0] for cell in cells]), (heading, [cell[1] for cell in cells])]
-        labels = {name: [key_text(part[row]) for row in order] for name, part in self._parts().items()}
+        parts = {name: [key_text(part[row]) for row in order] for name, part in self._parts().items()}
+        level = {} if self.row_levels is None else {"level": [self.row_levels[row] for row in order]}
+        labels = {**level, **parts}
         if (notes := self.notes(order)) is not None:
             labels["counted"] = notes
         return text_table(self.caption(len(order)), labels, numbers, width)
@@ -358,22 +442,29 @@ class Release(Tabular):
 
     @cached_property
     def _places(self) -> dict[str, int]:
+        if self.row_levels is not None:
+            known = ", ".join(f'"{each}"' for each in self.levels)
+            raise ConfigurationError(
+                f"the release has rows of several levels; take one first: release.level(...) of {known}"
+            )
         return {_name(key): row for row, key in enumerate(self.keys)}
 
     def _rows(self, keys: Keys) -> Rows:
         """Where keys stand. Raises SusurrusError where one is not published."""
+        if self.row_levels is not None or keys is not None:
+            places = self._places
         if keys is None:
             return np.arange(len(self))
         if callable(keys):
             return np.flatnonzero([bool(keys(key)) for key in self.keys])
         wanted = {_name(key) for key in _several(keys)}
-        missing = len(wanted - self._places.keys())
+        missing = len(wanted - places.keys())
         if missing:
             raise SusurrusError(
                 f"keys: {missing} of {len(wanted)} are not published in this release; their numbers are not known, and not 0: "
                 "leave out what is not in the release (`key in release`), and say so"
             )
-        return np.array(sorted(self._places[name] for name in wanted), np.intp)
+        return np.array(sorted(places[name] for name in wanted), np.intp)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -433,6 +524,11 @@ def add_windows(releases: Iterable[Release], column: str | None = None, keys: Ke
         math.hypot(*(part.std_error for part in parts)),
         sum(part.keys for part in parts),
     )
+
+
+def _key_name(parts: list[Any]) -> str:
+    """The name of a key with these parts."""
+    return _name(parts[0] if len(parts) == 1 else parts)
 
 
 def _several(keys: Any) -> Iterable[Any]:

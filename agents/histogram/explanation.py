@@ -77,22 +77,34 @@ def _capped(settings: HistogramSettings, strategy: Callable[[], Strategy[Any]], 
     number = facts.known("route", "capped") + facts.known("bound", "capped")
     if facts.share(number) < WORTH_TELLING:
         return
-    bounds = settings.bounds
-    caps = [f"{bounds.max_records_per_user:,} records (bounds.max_records_per_user)"]
-    if bounds.max_keys_per_user is not None:
-        caps.append(f"{bounds.max_keys_per_user:,} keys (bounds.max_keys_per_user)")
-    caps.append(f"{bounds.max_records_per_key:,} of each key (bounds.max_records_per_key)")
+    if settings.grouping:
+        why = "Workers count a record as left out if no level keeps it, and not which cap it was."
+    else:
+        why = f"Workers do not count which cap it was. {_with_twice_the_cap(settings, strategy())}"
     yield Finding(
         subject="caps",
         level="warning",
         text=f"The caps leave out {facts.of_read(number)}.",
         number=number,
         share=facts.share(number),
-        why=f"Of one user and window {', '.join(caps[:-1])} and {caps[-1]} count, so that no user weighs more. Workers do not "
-        f"count which cap it was. {_with_twice_the_cap(settings, strategy())}",
+        why=f"Of one user and window {_caps(settings)} count, so that no user weighs more. {why}",
         action="weigh it with `susurrus plan` and `susurrus tune`, which help to choose the caps; change "
         f"them in the file, {_CHANGE}",
     )
+
+
+def _caps(settings: HistogramSettings) -> str:
+    """What counts of one user, by level where there are several."""
+    if levels := settings.grouping:
+        return "; ".join(
+            f"{level.max_records:,} records at level {level.name}, {level.max_records_per_key:,} of each key"
+            for level in levels
+        )
+    bounds = settings.bounds
+    caps = [f"{bounds.max_records_per_user:,} records (bounds.max_records_per_user)"]
+    if bounds.max_keys_per_user is not None:
+        caps.append(f"{bounds.max_keys_per_user:,} keys (bounds.max_keys_per_user)")
+    return f"{', '.join(caps)} and {bounds.max_records_per_key:,} of each key (bounds.max_records_per_key)"
 
 
 def _with_twice_the_cap(settings: HistogramSettings, strategy: Strategy[Any]) -> str:
@@ -157,7 +169,15 @@ def _found_keys(settings: HistogramSettings, facts: Facts) -> int | None:
 
 
 def _appear(settings: HistogramSettings, strategy: Strategy[Any], kept: int) -> str:
-    """For each trigger the number of users from which on a key appears."""
+    """For each trigger the number of users from which on a key appears, by level where there are several."""
+    if len(strategy.by_level) > 1:
+        names = zip(settings.level_names, strategy.by_level, strict=True)
+        parts = [f"{name}: {_appear_at(settings, level, kept)}" for name, level in names if level.plan.discover]
+        return " ".join(parts)
+    return _appear_at(settings, strategy, kept)
+
+
+def _appear_at(settings: HistogramSettings, strategy: Strategy[Any], kept: int) -> str:
     last = settings.triggers
     try:
         users = {t: detectable_users(strategy, Trigger(t)) for t in sorted({1, (last + 1) // 2, last})}

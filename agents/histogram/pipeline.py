@@ -5,6 +5,7 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 """
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -183,8 +184,10 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
     def summary(self) -> Iterator[tuple[str, str]]:
         """User, key, columns, calendar, bounds, beginning, promise, strategy and what it costs."""
         settings = self.settings
-        window, start, bounds, privacy = settings.window, settings.start, settings.bounds, settings.privacy
+        window, start, privacy = settings.window, settings.start, settings.privacy
         yield "user, key", f"{settings.input.user_text}, {settings.input.key_text}"
+        if settings.grouping:
+            yield "levels", "; ".join(settings.level_names)
         if settings.input.where is not None:
             yield "only where", settings.input.where
         for of, name in settings.input.lists_text:
@@ -206,11 +209,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             f"{window.length_text}{'' if window.time_zone else f' from {format_time(window.origin)}'}, "
             f"{settings.triggers_text} triggers {format_duration(window.trigger_every)} apart",
         )
-        ledger = self.strategy.bounding.ledger
-        records = f"at most {bounds.max_records_per_user} records"
-        if ledger is not None:
-            records += f" at the first trigger, where they cost most, and {ledger.most_records} if they come late"
-        yield "per user", f"{records}, {bounds.max_records_per_key} per key and window"
+        yield from (("per user", said) for said in self._caps())
         begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
         first = "" if start.first_window is None else f", first window {window.instant_text(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"
@@ -228,6 +227,17 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         if window.rolling:
             costs = rest.costs(self.strategy, window.triggers_to_end)
             yield "rolling view", f"the last {window.length_text} at every trigger, {costs}"
+
+    def _caps(self) -> Iterator[str]:
+        """What counts of one user in a window, by level where there are several."""
+        names = self.settings.level_names or ("",)
+        for name, level in zip(names, self.strategy.by_level, strict=True):
+            plan, ledger = level.plan, level.bounding.ledger
+            records = f"at most {plan.max_records} record{'' if plan.max_records == 1 else 's'}"
+            if ledger is not None:
+                records += f" at the first trigger, where they cost most, and {ledger.most_records} if they come late"
+            level_text = f"{name}: " if name else ""
+            yield f"{level_text}{records}, {plan.max_records_per_key} per key and window"
 
     def progress(self, first_window: int | None, charged: int, charged_all: int) -> str:
         """The first window, and the windows charged."""
@@ -274,7 +284,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""
-        has = ("window", "rolling view") if self.settings.top is None else ("window", "rolling view", "top")
+        has = ("window", "level", "rolling view", *(() if self.settings.top is None else ("top",)))
         wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], *has)
         if wanted.rolling:
             self._has_rolling("--rolling")
@@ -282,8 +292,16 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
                 raise ConfigurationError(
                     "--top: the ranking is of windows, not of the rolling view; leave one of the two out"
                 )
+        levels = self.settings.level_names
+        if wanted.level is not None and wanted.level not in levels:
+            known = (
+                f"use one of {', '.join(map(json.dumps, levels))}" if levels else "there is one grouping; leave it out"
+            )
+            raise ConfigurationError(f'--level="{wanted.level}": there is no such level; {known}')
         view = RollingHistogramView if wanted.rolling else HistogramView
-        return partial(view, self.settings, window=wanted.window, column=wanted.column, top=wanted.top)
+        return partial(
+            view, self.settings, window=wanted.window, column=wanted.column, level=wanted.level, top=wanted.top
+        )
 
     def _has_rolling(self, asked: str) -> None:
         """Raises ConfigurationError where there is no rolling view. asked: how it was asked for."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from susurrus.agents.histogram.candidates import Candidates
 from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.level_keys import PublicKeys
 from susurrus.agents.histogram.rolling import RollingRows, RollingView, forget
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, SortedRows
@@ -49,7 +50,10 @@ class Publication:
         self._calendar = services.calendar
         self._partition = partition
         self._store = store
-        self._columns = services.settings.layout.published
+        settings = services.settings
+        self._columns = settings.layout.published
+        names, parts = settings.level_names, settings.level_parts
+        self._public_keys = PublicKeys(names, parts, len(settings.input.key)) if names else None
         self._key = chain_key(services.secret, bytes.fromhex(services.ledger.epoch))
         self._known_digests = services.ledger.digests(partition)
         self._rolling = RollingView(services, store) if services.settings.window.rolling else None
@@ -137,7 +141,8 @@ class Publication:
             )
             for column in self._columns
         ]
-        encoded_keys, values = histogram_codec.encode_rows(release, table.keys, columns)
+        levels, keys = (None, table.keys) if self._public_keys is None else self._public_keys.of(table.keys)
+        encoded_keys, values = histogram_codec.encode_rows(release, keys, columns, levels)
         if self._candidates is not None:
             self._candidates.add(start, columns, values)
         topics = [services.topic(name) for name in ("histogram", "latest")]

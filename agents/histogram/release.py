@@ -288,15 +288,16 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
     ) -> dict[WindowStart, dict[bytes, int]]:
         """Window start -> unit by key, of windows whose last trigger looks back at this interval; stored for that trigger."""
-        lists, lag = self._strategy.lists, self._strategy.bounding.lag
-        if lists is None or lag is None:
+        lag = self._strategy.lag
+        if not self._strategy.measures_lists or lag is None:
             return {}
         known = {}
         for start, rows in published.items():
             window = self._calendar.window_at(start)
             if self._calendar.trigger(window, interval) == self._calendar.triggers_of(window) - lag:
                 table = rows.sorted()
-                known[start] = dict(zip(table.keys, lists.row_units(table.estimates).tolist(), strict=True))
+                units = self._strategy.row_units(table.keys, table.estimates)
+                known[start] = dict(zip(table.keys, units.tolist(), strict=True))
                 self._windows[window].keep_units(known[start], commit)
         return known
 

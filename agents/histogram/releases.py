@@ -24,14 +24,17 @@ from susurrus.agents.histogram.assembly import AnnouncedRelease, Assembly, OpenR
 from susurrus.agents.histogram.due import Announced
 from susurrus.agents.histogram.estimates import Estimates as Estimates
 from susurrus.agents.histogram.estimates import Release as Release
+from susurrus.agents.histogram.estimates import ReleasedLevel
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.follow import Follower, Place
 from susurrus.agents.kafka.requests import REQUEST_SECONDS
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.histogram.plan import Column
+from susurrus.mechanisms.histogram.registry import strategy_named
 from susurrus.topics import histogram, progress
-from susurrus.topics.histogram import ColumnRows
+from susurrus.topics.histogram import ColumnRows, RowColumns
 from susurrus.topics.progress import Progress
 from susurrus.topics.wire.packing import MalformedRecord
 
@@ -70,6 +73,7 @@ class ReleaseReader:
     ) -> None:
         self._settings, self._start, self._wanted, self._heard = settings, start, wanted, heard
         self._since = since
+        self._levels = released_levels(settings)
         self._rows, self._progress = settings.topic(self.topic), settings.topic("progress")
         self._json = reader_of(settings.output, settings.schemas[self._rows], settings.namespace)
         self._assembly = Assembly(settings.window.trigger_every, self._wants)
@@ -269,6 +273,10 @@ class ReleaseReader:
         """The release of all parts. order: where its rows stand in the parts one after the other."""
         settings, name = self._settings, whole.name
         texts = [text for part in parts for text in part.keys]
+        levels = _levels_of(parts)
+        if levels is not None:
+            number = {name: at for at, name in enumerate(settings.level_names)}
+            order = sorted(order, key=lambda row: number.get(levels[row], len(number)))
         published = [column.name for column in settings.published_columns]
         names = [column.name for column in parts[0].columns] if parts else published
         by_name = [{column.name: column for column in part.columns} for part in parts]
@@ -288,6 +296,8 @@ class ReleaseReader:
                 name: self._column(name, [of[name] for of in by_name], np.array(order, np.intp)) for name in names
             },
             ranking=None if settings.top is None else settings.top.ranking,
+            levels=self._levels,
+            row_levels=[] if levels is None and self._levels else levels and [levels[row] for row in order],
         )
 
     def _column(self, name: str, parts: list[ColumnRows], order: npt.NDArray[np.intp]) -> Estimates:
@@ -320,9 +330,32 @@ def parts_of(whole: OpenRelease) -> tuple[list[ReleasedPart], list[int]]:
     return parts, sorted(range(len(texts)), key=texts.__getitem__)
 
 
+def _levels_of(parts: Sequence[ReleasedPart]) -> list[str] | None:
+    """The level of each row; None where the rows have none."""
+    of_parts = [part.levels if isinstance(part, RowColumns) else None for part in parts]
+    if all(levels is None for levels in of_parts):
+        return None
+    return [level for part, levels in zip(parts, of_parts, strict=True) for level in levels or [""] * len(part.keys)]
+
+
 def recency(announced: AnnouncedRelease) -> tuple[int, int, int]:
     """What orders releases as readers see them: a later window is newer, then a later epoch, then a later trigger."""
     return announced.window, announced.epoch_number, announced.time
+
+
+def released_levels(settings: HistogramSettings) -> dict[str, ReleasedLevel]:
+    """What a reader must know of the levels, by name, in their order; nothing where the key is the only grouping."""
+    found = {}
+    for level in settings.grouping:
+        longest = strategy_named(settings.level_choice(level).name).longest(settings.triggers, level.max_records)
+        of_users = frozenset(
+            published.column.name
+            for published in settings.layout.published
+            for measured in published.column.measured()
+            if Column(name="", kind=measured.measures).counts_users(level.max_records_per_key)
+        )
+        found[level.name] = ReleasedLevel(parts=level.parts, single=longest == 1, of_users=of_users)
+    return found
 
 
 def newest_rows(releases: Sequence[Release]) -> Release:
@@ -331,7 +364,9 @@ def newest_rows(releases: Sequence[Release]) -> Release:
     if len(releases) == 1:
         return last
     keys = [key for release in releases for key in release.keys]
-    newest = {json_of(key): row for row, key in enumerate(keys)}
+    newest = {
+        json_of(key): row for row, key in enumerate(keys)
+    }  # strategies of grouping sets repeat all rows, so there is no level
     order = [newest[text] for text in sorted(newest)]
     columns = {}
     for name, of in last.columns.items():

@@ -28,7 +28,9 @@ from susurrus.agents.finding import Finding, waits
 from susurrus.agents.formats.reading import is_plain, reader_of
 from susurrus.agents.formats.waiting import Intake
 from susurrus.agents.histogram.clock import Placed
+from susurrus.agents.histogram.early_drop import EarlyDrop
 from susurrus.agents.histogram.growth import Grown, TopicGrowth
+from susurrus.agents.histogram.level_keys import LevelKeys
 from susurrus.agents.histogram.membership import Membership
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -128,7 +130,11 @@ class RouteStage(Stage):
         self._membership = Membership(services.settings, self._first_window)
         clock = services.settings.clock
         self._live = clock.chosen.live
-        self._limits = services.strategy.bounding
+        grouped = services.settings.input.grouping_sets
+        self._early_drop = EarlyDrop(
+            [level.bounding for level in services.strategy.by_level],
+            LevelKeys(services.settings.level_parts) if grouped else None,
+        )
         self._clock = clock.chosen(
             clock,
             self._calendar,
@@ -338,17 +344,17 @@ class RouteStage(Stage):
     def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
-        Which those are, `Bounding.arriving` says from a user's records of one interval in this batch. All others must stay.
+        Which those are, `EarlyDrop` says from a user's records of one interval in this batch. All others must stay.
         """
         # What may be dropped need not be. Only users who bring much are worth the sorting.
-        if int(np.bincount(columns.user[rows]).max()) <= self._limits.max_records:
+        if int(np.bincount(columns.user[rows]).max()) <= self._early_drop.least:
             return rows
         order = rows[np.lexsort((rows, interval[rows], window[rows], columns.user[rows]))]
         changes = np.zeros(len(order), np.bool_)
         for column in (columns.user, window, interval):
             changes[1:] |= column[order[1:]] != column[order[:-1]]
         member = np.cumsum(changes, dtype=np.int32)
-        return np.sort(order[self._limits.arriving(member, columns.key[order])])
+        return np.sort(order[self._early_drop.arriving(member, columns.key[order], columns.keys)])
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions.computation import lookups_of
 from susurrus.agents.expressions.lookup import LookupTables, read_tables
 from susurrus.agents.finding import Finding
-from susurrus.agents.histogram import checks, declared, top_settings
+from susurrus.agents.histogram import checks, declared, level_keys, level_settings, top_settings
 from susurrus.agents.histogram.clock import HistogramClockSettings
 from susurrus.agents.histogram.column_settings import DEFAULT_STEPS, ColumnSettings, problems
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Layout, fields_of, layout_of
 from susurrus.agents.histogram.columns.centred import half_range
+from susurrus.agents.histogram.level_settings import GroupingLevel, LevelSettings
 from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
@@ -26,6 +27,7 @@ from susurrus.agents.histogram.top_settings import TopSettings
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
+from susurrus.mechanisms.histogram.plan import Level as PlanLevel
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import STRATEGIES, Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
@@ -60,6 +62,7 @@ class HistogramSettings(Settings):
         *Settings.published,
         "bounds",
         "columns",
+        "levels",
         "keys",
         "top",
         "privacy.epsilon",
@@ -80,6 +83,8 @@ class HistogramSettings(Settings):
     """How much one user may contribute to one window."""
     columns: tuple[ColumnSettings, ...] = (ColumnSettings(name="count"),)
     """The published columns; one COUNT by default."""
+    levels: tuple[LevelSettings, ...] = ()
+    """The groupings of `input.grouping_sets`, where they need more than defaults."""
     keys: KeySettings = KeySettings()
     """Keys that are public knowledge, and whether others may be discovered."""
     top: TopSettings | None = None
@@ -162,16 +167,21 @@ class HistogramSettings(Settings):
     @property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
+        caps = [level.max_records_per_key for level in self.grouping] or [self.bounds.max_records_per_key]
         return layout_of(
             self.published_columns,
-            one_record=self.bounds.max_records_per_key == 1,
+            one_record=max(caps) == 1,
             unit_variances=self._unit_variances,
         )
 
     def _unit_variances(self, measured: tuple[ColumnKind, ...]) -> Sequence[float] | None:
-        """See `UnitVariances`. None where the strategy refuses the other constants, which is reported elsewhere."""
+        """See `UnitVariances`; with grouping sets, of the level that keeps the most records. None where the strategy refuses the
+        other constants, which is reported elsewhere."""
         try:
-            return self.strategy.unit_variances(self._plan_of(measured))
+            plan = self._plan_of(measured)
+            if plan.levels:
+                plan = max(plan.level_plans(), key=lambda level: level.max_records)
+            return strategy_named(plan.strategy).unit_variances(plan)
         except ConfigurationError:
             return None
 
@@ -191,17 +201,53 @@ class HistogramSettings(Settings):
 
         Raises ConfigurationError where the file names none and there is no calendar.
         """
+        if not self.input.grouping_sets:
+            return self._choice(self.bounds.max_records_per_key, discover=self.discover)
+        # What needs most of the pipeline stands for all: feedback, parameters of its own.
+        choices = list(map(self.level_choice, self.grouping))
+        return next((each for each in choices if strategy_named(each.name).feedback), choices[0])
+
+    def _choice(self, records_per_key: int, *, discover: bool) -> Choice:
         if self.privacy.named is not None:
             return Choice(self.privacy.named)
-        records = self.bounds.max_records_per_key
         measured = (PlanColumn(name=column.name, kind=COLUMNS[column.kind].measures) for column in self.columns)
         return default_strategy(
             triggers=self.calendar.all_triggers[0],
             most_triggers=self.calendar.triggers,
-            counts_users=any(column.counts_users(records) for column in measured),
-            discover=self.discover,
+            counts_users=any(column.counts_users(records_per_key) for column in measured),
+            discover=discover,
             max_keys=self.bounds.max_keys_per_user,
         )
+
+    def level_choice(self, level: GroupingLevel) -> Choice:
+        """The strategy of one level: a level whose keys are all declared selects none, whatever the file names."""
+        if not level.discover:
+            return default_strategy(
+                triggers=self.calendar.all_triggers[0],
+                most_triggers=self.calendar.triggers,
+                counts_users=True,
+                discover=False,
+                max_keys=None,
+            )
+        return self._choice(level.max_records_per_key, discover=True)
+
+    @property
+    def grouping(self) -> tuple[GroupingLevel, ...]:
+        """The levels of `input.grouping_sets`; none where the key is the only grouping."""
+        if not self.input.grouping_sets:
+            return ()
+        return level_settings.levels(
+            self.input.grouping_sets,
+            self.levels,
+            self.bounds,
+            names=self.input.key_names,
+            discover=self.discover,
+        )
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """What rows call the levels; none where the key is the only grouping."""
+        return tuple(level.name for level in self.grouping)
 
     @property
     def strategy(self) -> type[Strategy[Any]]:
@@ -211,12 +257,27 @@ class HistogramSettings(Settings):
     @property
     def declared_keys(self) -> tuple[bytes, ...]:
         """The declared keys as canonical JSON, from the list, the file or the product, sorted, without duplicates; the one key of
-        all records where nothing is grouped by."""
+        all records where nothing is grouped by. With grouping sets: those of every level, as the pipeline knows them inside.
+        """
         if self.total:
             return (WHOLE_KEY,)
         if self.keys.product and not self._declared:
-            return declared.combined(self.keys.product, self.input.key_names)
-        return self._declared or declared.canonical(self.keys.declared)
+            whole = declared.combined(self.keys.product, self.input.key_names)
+        else:
+            whole = self._declared or declared.canonical(self.keys.declared)
+        if not self.input.grouping_sets:
+            return whole
+        return level_keys.declared(whole, self.level_parts)
+
+    @property
+    def keys_are_declared(self) -> bool:
+        """Whether the file declares any key."""
+        return bool(self._declared or self.keys.declared or self.keys.product)
+
+    @property
+    def level_parts(self) -> tuple[tuple[int, ...], ...]:
+        """By level, which parts of the key it groups by."""
+        return tuple(level.parts for level in self.grouping)
 
     @property
     def lookup_tables(self) -> LookupTables:
@@ -237,7 +298,8 @@ class HistogramSettings(Settings):
         published, dated = self.published_columns, self.window.time_zone is not None
         names = [column.name for column in published]
         intervals = {column.name for column in published if column.has_interval}
-        rows = histogram.schema(self.input.key_names, names, intervals, dated=dated)
+        levels = bool(self.input.grouping_sets)
+        rows = histogram.schema(self.input.key_names, names, intervals, dated=dated, levels=levels)
         of = {HISTOGRAM: rows, LATEST: rows, PROGRESS: progress.SCHEMA}
         if self.top is not None:
             of[TOP] = top.schema(self.input.key_names, names, intervals, dated=dated)
@@ -251,7 +313,7 @@ class HistogramSettings(Settings):
         return self._plan_of(self.measured_columns)
 
     def _plan_of(self, measured: tuple[ColumnKind, ...]) -> Plan:
-        privacy, strategy = self.privacy, self.strategy
+        privacy, strategy, levels = self.privacy, self.strategy, self.grouping
         return Plan(
             strategy=strategy.name,
             parameters=privacy.parameters_of(strategy),
@@ -262,13 +324,26 @@ class HistogramSettings(Settings):
                 PlanColumn(name=c.name, kind=c.measures, bound=c.bound, buckets=c.width, weight=c.weight)
                 for c in measured
             ),
-            max_records=self.bounds.max_records_per_user,
-            max_records_per_key=self.bounds.max_records_per_key,
+            max_records=max((level.max_records for level in levels), default=self.bounds.max_records_per_user),
+            max_records_per_key=1 if levels else self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
             discover=self.discover,
             gaussian_delta_fraction=privacy.gaussian_delta_fraction,
             selection_share=privacy.selection_share,
+            levels=tuple(map(self._level, levels)),
+        )
+
+    def _level(self, level: GroupingLevel) -> PlanLevel:
+        strategy = strategy_named(self.level_choice(level).name)
+        return PlanLevel(
+            name=level.name,
+            strategy=strategy.name,
+            parameters=self.privacy.parameters_of(strategy).within(level.max_records),
+            max_records=level.max_records,
+            max_records_per_key=level.max_records_per_key,
+            discover=level.discover,
+            share=level.share,
         )
 
     def plans(self) -> tuple[Plan, ...]:
@@ -311,6 +386,11 @@ class HistogramSettings(Settings):
         if self.top is None:
             del fields["top"]  # as before there were rankings
         fields |= {f"lookup('{file}')": table.sha256 for file, table in self.lookup_tables.items()}
+        del fields["levels"]
+        if levels := self.grouping:
+            fields["levels"] = [
+                level.published() for level in levels
+            ]  # as they run, whatever the file leaves to defaults
         strategy = self.strategy
         # The default enters by its name: who writes it down changes nothing.
         fields["privacy.strategy"] = strategy.name
@@ -410,13 +490,25 @@ class HistogramSettings(Settings):
             *checks.start(self.clock, self.window, self.start),
             *checks.fields(self.input, self.raw_schema()),
             *checks.bounds(self.bounds, total=self.total),
-            *problems(self.columns, records=self.bounds.max_records_per_key * self._longest),
+            *self._level_problems,
+            *problems(self.columns, records=self._records),
             *checks.keys(self.keys, self.input),
             *(() if self._default_unknown else checks.rolling(self.window, self.strategy)),
             *(() if self._default_unknown else checks.strategy(self.strategy, self.bounds, self.privacy)),
             *checks.budget(self.budget, self.privacy, self.window),
             *self._of_top(),
+            *self._not_with_levels(),
         ]
+
+    def _not_with_levels(self) -> Iterator[str]:
+        """What is about one grouping."""
+        if self.input.grouping_sets and self.top is not None:
+            yield (
+                "top: not with input.grouping_sets, for rows of different levels are about the same records; rank a level where "
+                "you read it (release.level), or leave one of the two out"
+            )
+        if self.input.grouping_sets and self.window.rolling:
+            yield "window.rolling: not with input.grouping_sets; leave one of the two out"
 
     def _of_top(self) -> Iterator[str]:
         if self.top is not None:
@@ -428,11 +520,24 @@ class HistogramSettings(Settings):
 
     @property
     def _default_unknown(self) -> bool:
-        """Whether there is no default strategy, because there is no calendar, which is reported already."""
-        return self.privacy.named is None and any(calendar(self.window))
+        """Whether there is no default strategy, because there is no calendar or there are no levels, which is reported already."""
+        return (self.privacy.named is None and any(calendar(self.window))) or bool(self._level_problems)
 
     @property
-    def _longest(self) -> int:
-        """The most records of one user and window that the strategy may keep."""
-        records = self.bounds.max_records_per_user
-        return records if any(calendar(self.window)) else self.strategy.longest(self.calendar.triggers, records)
+    def _level_problems(self) -> list[str]:
+        names = self.input.key_names if self.input.key else ()
+        return list(level_settings.problems(self.input.grouping_sets, self.levels, self.bounds, names))
+
+    @property
+    def _records(self) -> int:
+        """m * C, as ``ColumnKind.problems`` has it, with the most records of one user and window that the strategy may keep."""
+        bounds = self.bounds
+        strategy = None if any(calendar(self.window)) or self._level_problems else self.strategy
+        caps = [(bounds.max_records_per_key, bounds.max_records_per_user)]
+        for level in self.levels:
+            per_key = level.max_records_per_key or bounds.max_records_per_key
+            caps.append((per_key, level.max_records_per_user or bounds.max_records_per_user))
+        return max(
+            per_key * (records if strategy is None else strategy.longest(self.calendar.triggers, records))
+            for per_key, records in caps
+        )

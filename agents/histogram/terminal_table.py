@@ -27,7 +27,7 @@ def histogram_table(release: Release, *, width: int, limit: int, column: str | N
     leading = [release.columns[names[0]].at(row) for row in rows]
     largest = max(map(upper, leading), default=0.0)
     for place, (row, leads) in enumerate(zip(rows, leading, strict=True)):
-        cells: list[Text | str] = [Text(key_text(release.keys[row]))]
+        cells: list[Text | str] = [Text(key_text(release.shown_keys[row]))]
         for name in names:
             measured = release.columns[name].at(row)
             cells += [number(measured.estimate), margin(measured)]

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.intervals import ordered
-from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.agents.runtime.store import prefix_end
+from susurrus.agents.runtime.store_part import ReadStore
 from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.user_lists import ListWeights
@@ -30,7 +31,7 @@ NUMBERS, KEYS = b"k", b"i"
 class KeyNumbers:
     """Numbers of keys, by window. ``next`` is part of the stage's meta record."""
 
-    def __init__(self, store: Store, following: int) -> None:
+    def __init__(self, store: ReadStore, following: int) -> None:
         self._store = store
         self.next = following
         self._new: dict[int, tuple[WindowIndex, bytes, int]] = {}
@@ -64,7 +65,9 @@ class KeyNumbers:
         return puts
 
 
-def keys_of(store: Store, window: WindowIndex, puts: dict[bytes, bytes]) -> tuple[npt.NDArray[np.uint64], list[bytes]]:
+def keys_of(
+    store: ReadStore, window: WindowIndex, puts: dict[bytes, bytes]
+) -> tuple[npt.NDArray[np.uint64], list[bytes]]:
     """(numbers ascending, their keys) of a window, with what the commit at hand adds."""
     prefix = KEYS + ordered(window)
     numbers: list[int] = []

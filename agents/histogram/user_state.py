@@ -21,7 +21,8 @@ import numpy.typing as npt
 from susurrus.agents.histogram import user_changes
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.user_caps import CapsLayout
-from susurrus.agents.runtime.store import Store, prefix_end
+from susurrus.agents.runtime.store import prefix_end
+from susurrus.agents.runtime.store_part import ReadStore
 from susurrus.mechanisms.arrays import Bools, Int32s
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.histogram.bounding import Bounding
@@ -50,7 +51,7 @@ class UserState:
     """The users of one by-user partition. ``meta`` is that of the last commit. bounding_of: that of one window."""
 
     def __init__(
-        self, store: Store, bounding_of: Callable[[WindowIndex], Bounding], layout: CapsLayout, meta: dict[str, Any]
+        self, store: ReadStore, bounding_of: Callable[[WindowIndex], Bounding], layout: CapsLayout, meta: dict[str, Any]
     ) -> None:
         self._store, self._bounding_of, self._layout = store, bounding_of, layout
         self._tables: dict[WindowIndex, UserTable] = {}

@@ -24,7 +24,8 @@ _PATIENCE = 10_000
 
 
 class HistogramView(View):
-    """Shows one window, or the newest that has results. window: its start in ms. top: the ranking only.
+    """Shows one window, or the newest that has results. window: its start in ms. level: the one level to show, of several. top: the
+    ranking only.
 
     It begins with the two newest releases: the newest one may still lack rows.
     """
@@ -33,10 +34,16 @@ class HistogramView(View):
     reader: ClassVar[type[ReleaseReader]] = ReleaseReader
 
     def __init__(
-        self, settings: HistogramSettings, *, window: WindowStart | None, column: str | None, top: bool = False
+        self,
+        settings: HistogramSettings,
+        *,
+        window: WindowStart | None,
+        column: str | None,
+        level: str | None = None,
+        top: bool = False,
     ) -> None:
         self._settings, self._calendar, self._window = settings, settings.calendar, window
-        self._column, self._top = column, top
+        self._column, self._level, self._top = column, level, top
         self._repeats = STRATEGIES[settings.choice.name].repeats
         self._reader = self.reader(
             settings, wanted=lambda start, trigger, of_triggers: window in (None, start), since=self._begin
@@ -59,7 +66,8 @@ class HistogramView(View):
         if self.over:
             time.sleep(seconds)
             return
-        for release in self._reader.poll(seconds):
+        for read in self._reader.poll(seconds):
+            release = read if self._level is None or read.row_levels is None else read.level(self._level)
             shown = self._releases[-1] if self._releases else None
             if shown is None or _place(shown) < _place(release):
                 together = not self._repeats and shown is not None and _place(shown)[:2] == _place(release)[:2]

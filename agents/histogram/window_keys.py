@@ -89,7 +89,7 @@ class WindowKeys(Generic[States]):
     # ---- one step ----------------------------------------------------------------------------------------------------
 
     def _step(self, trigger: Trigger, keys: list[bytes], states: States, news: Gathered) -> Step[States]:
-        measures_lists = trigger == self._triggers and self._strategy.lists is not None
+        measures_lists = trigger == self._triggers and self._strategy.measures_lists
         increments = news.increments(keys, self._read_units(keys) if measures_lists else None)
         declared = np.zeros(len(keys), np.bool_)
         if self._declared:

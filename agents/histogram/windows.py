@@ -72,9 +72,10 @@ class Window:
 
     def add(self, release: Release, shared: Mapping[Any, Any]) -> None:
         """Take in the next trigger. shared: keys of another window, which need not be kept twice."""
-        numbers = np.empty(len(release.keys), np.intp)
+        keys = release.shown_keys
+        numbers = np.empty(len(keys), np.intp)
         fresh = []
-        for row, key in enumerate(release.keys):
+        for row, key in enumerate(keys):
             known = identity(key)
             number = self._number.get(known)
             if number is None:

@@ -84,6 +84,11 @@ def make_plan(
 ) -> PipelinePlan:
     """The plan of a histogram. seeds: runs with other noise, for each window and strategy. Raises ConfigurationError."""
     settings = configuration.histogram()
+    if settings.grouping:
+        raise ConfigurationError(
+            "input.grouping_sets: plan forecasts one grouping; config check shows the errors of every level. Plan a copy of the "
+            "file without grouping sets for keys and volumes of one of them"
+        )
     runs = settings.choice.name
     forecasts = []
     for name in dict.fromkeys((runs, *strategies)):

@@ -11,6 +11,7 @@ from sqlglot import TokenType
 
 from susurrus.agents.sql.clauses import clauses
 from susurrus.agents.sql.columns import Key, SelectedColumn, selected
+from susurrus.agents.sql.grouping import grouping_sets, of_several
 from susurrus.agents.sql.inputs import inputs
 from susurrus.agents.sql.ranking import ranking
 from susurrus.agents.sql.source import Span, StatementText, same
@@ -89,7 +90,12 @@ def statement(source: StatementText) -> Statement:
         found.give("input.where", parts.where.sql(), parts.where)
     groups = parts.group_by.items()
     tumble = _tumble(groups, parts.group_by, found)
-    _keys(keys, [group for group in groups if group is not tumble], parts.group_by, found)
+    others = [group for group in groups if group is not tumble]
+    several = of_several(others)
+    if several is None:
+        _keys(keys, others, parts.group_by, found)
+    else:
+        _several(keys, [group for group in others if group is not several], several, found)
     found.give("columns", [column.table for column in columns], parts.select)
     for index, column in enumerate(columns):
         found.places |= {f"columns.{index}": column.place, f"columns.{index}.expression": column.value}
@@ -231,6 +237,23 @@ def _hop(slide: Span, found: Statement) -> None:
             "HOP is a view of released rows, which moves with each release; hop by the time of EMIT EVERY. Windows of their own "
             "of which n overlap would have sqrt(n) times the noise: 4.9 times for a day in hops of an hour"
         )
+
+
+def _several(keys: list[Key], plain: list[Span], several: Span, found: Statement) -> None:
+    """GROUPING SETS, ROLLUP or CUBE, and what stands beside it. The order of the key's parts is that of the selected keys."""
+
+    def key_of(group: Span) -> Key:
+        if (key := next((key for key in keys if _is(key, group)), None)) is None:
+            raise group.error(meant(group) or "this is grouped by and not selected; select it, or leave it out")
+        if (other := _in_other_case(key.value, group)) is not None:
+            raise group.error(f"{' and '.join(other)} are different fields, because upper and lower case matter")
+        return key
+
+    sets = grouping_sets(several, plain, keys, key_of)
+    found.give("input.key", [key.setting for key in keys], several)
+    found.places |= {f"input.key.{index}": key.value for index, key in enumerate(keys)}
+    if keys:  # the empty set alone is what no GROUP BY is, too
+        found.give("input.grouping_sets", sets, several)
 
 
 def _keys(keys: list[Key], groups: list[Span], place: Span, found: Statement) -> None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -146,6 +146,11 @@ class Closing(Factored):
         def default_prior(self, rank: int) -> float:
             """DECAY^i."""
             return DECAY**rank
+
+        def within(self, max_records: int) -> Self:
+            """No more keys are ranked or measured than a user has: ranks that nobody takes would cost budget."""
+            keys = min(self.keys, max_records) if self.last_look else self.keys
+            return replace(self, ranked_keys=min(self.ranked_keys, max_records), keys=keys)
 
         def published(self) -> dict[str, Any]:
             """What no parameter changes is covered, too."""

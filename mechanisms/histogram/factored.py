@@ -20,7 +20,7 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
 from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.factorization import Factorization, power
-from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.plan import SHARE_SLACK, Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.sparse import pack_counts, unpack_counts
@@ -287,15 +287,21 @@ def budget_of(plan: Plan) -> Guarantee:
     """What a plan's epsilon and delta pay for: `mu` for all Gaussian noise together, `delta_selection` for all thresholds.
 
     delta = delta_G(mu, epsilon) + delta_selection. The latter is the sum of beta over a user's keys; 0 without discovery.
+    Of a plan that is a level of another: its part of both.
     """
-    gaussian = plan.delta * plan.gaussian_delta_fraction if plan.discover else plan.delta
-    mu = gaussian_mu(plan.epsilon, gaussian)
+    part = plan.part
+    selects = plan.selects if part is None else part.selects
+    gaussian = plan.delta * plan.gaussian_delta_fraction if selects else plan.delta
+    mu, delta_selection = gaussian_mu(plan.epsilon, gaussian), (plan.delta - gaussian) * (1 - 1e-12)
+    if part is not None:
+        mu *= math.sqrt(part.share) * (1 - SHARE_SLACK)
+        delta_selection *= part.selection
     return Guarantee(
         epsilon=plan.epsilon,
         delta=plan.delta,
         mu=mu,
         delta_gaussian=delta_gaussian(mu, plan.epsilon),
-        delta_selection=(plan.delta - gaussian) * (1 - 1e-12),
+        delta_selection=delta_selection,
     )
 
 

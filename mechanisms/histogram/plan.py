@@ -20,10 +20,10 @@ The strategy's `guarantee` holds epsilon, too. The ledger charges it, and `susur
 import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import accumulate, pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.cells import MAX_BUCKETS
@@ -36,6 +36,11 @@ MAX_BOUND = 1 << 24
 """Largest bound of a sum, in grid units."""
 MIN_WEIGHT = 0.01
 MAX_WEIGHT = 100.0
+
+MAX_LEVELS = 26
+"""Groupings of one plan: a key names its level by one letter."""
+SHARE_SLACK = 1e-12
+"""By how much the levels' parts may add up to more than 1, for rounding. Each level's mu^2 is lowered by more than that."""
 
 _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "gt": ("above", lambda value, limit: value > limit),
@@ -71,6 +76,10 @@ class Constants:
         """What a digest covers, as JSON values by name. A default that is computed enters by its value."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
+    def within(self, max_records: int) -> Self:
+        """The same where a user has at most so many keys that all count: a level's parameters. Most do not depend on it."""
+        return self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -102,12 +111,47 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level(Constants):
+    """One level of a plan with several groupings: its caps, what runs there, and its part of the budget.
+
+    name: in published rows. strategy, parameters: as in `Plan`. The other fields say what they mean themselves.
+    """
+
+    name: str
+    strategy: str
+    parameters: Constants
+    max_records: int = field(metadata={"description": "C_l, records kept per user and window.", "ge": 1, "le": 1 << 20})
+    max_records_per_key: int = constant(1, "m_l, records kept per user, window and key.", ge=1, le=1 << 20)
+    discover: bool = constant(True, "False: only declared keys are published at this level.")
+    share: float = field(metadata={"description": "s_l, part of mu^2.", "gt": 0, "le": 1})
+
+    def published(self) -> dict[str, Any]:
+        """The parameters are constants themselves."""
+        return super().published() | {"parameters": self.parameters.published()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelPart(Constants):
+    """What one level's plan has of the budget that epsilon and delta buy for all levels together.
+
+    level: its name. selects: whether any of the levels selects keys, so that delta is divided.
+    """
+
+    level: str
+    selects: bool
+    share: float = field(metadata={"description": "Part of mu^2.", "gt": 0, "le": 1})
+    selection: float = field(metadata={"description": "Part of delta's share for selection.", "ge": 0, "le": 1})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan(Constants):
     """Every public constant of a histogram. None may be fitted to the data it protects.
 
     strategy    its name in the registry
     parameters  the constants of that strategy alone, of its class `Parameters`
     columns     what is measured
+    levels      the groupings, where there are several: each has caps, strategy and parameters of its own, in place of the plan's
+    part        in a plan of one level: what it has of the budget of all
 
     The other fields say what they mean themselves. Raises ConfigurationError, naming the field.
     """
@@ -139,8 +183,12 @@ class Plan(Constants):
         0.5, "Share of the squared Gaussian budget for selection where it is measured separately.", gt=0, lt=1
     )
 
+    levels: tuple[Level, ...] = ()
+    part: LevelPart | None = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_levels()
         if self.max_records_per_key > self.max_records:
             raise ConfigurationError(
                 f"max_records_per_key={self.max_records_per_key}: must be at most max_records={self.max_records}"
@@ -183,6 +231,49 @@ class Plan(Constants):
         ends = list(accumulate((column.buckets for column in self.columns), initial=0))
         return tuple(slice(first, last) for first, last in pairwise(ends))
 
+    def _check_levels(self) -> None:
+        if not self.levels:
+            return
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names):
+            raise ConfigurationError(f"levels: names {names} repeat; rename one")
+        if len(names) > MAX_LEVELS:
+            raise ConfigurationError(f"levels: there are {len(names)}; use at most {MAX_LEVELS}")
+        if self.part is not None:
+            raise ConfigurationError(f"level {self.part.level!r}: a level has no levels; leave them out")
+        total = math.fsum(level.share for level in self.levels)
+        if total > 1 + SHARE_SLACK:
+            raise ConfigurationError(
+                f"levels: their shares add up to {total:g}; lower one, they are parts of one budget"
+            )
+
+    @property
+    def selects(self) -> bool:
+        """Whether keys are selected at all, at any level: then delta is divided."""
+        return any(level.discover for level in self.levels) if self.levels else self.discover
+
+    def level_plans(self) -> "tuple[Plan, ...]":
+        """The plan of each level, whose budget is its part of this one's."""
+        selecting = sum(level.discover for level in self.levels)
+        return tuple(
+            replace(
+                self,
+                levels=(),
+                strategy=level.strategy,
+                parameters=level.parameters,
+                max_records=level.max_records,
+                max_records_per_key=level.max_records_per_key,
+                discover=level.discover,
+                part=LevelPart(
+                    level=level.name,
+                    share=level.share,
+                    selection=1 / selecting if level.discover else 0.0,
+                    selects=self.selects,
+                ),
+            )
+            for level in self.levels
+        )
+
     def parameters_as(self, kind: type[OwnConstants]) -> OwnConstants:
         """The parameters, of the class that a strategy needs. Raises ConfigurationError where they are another's."""
         if not isinstance(self.parameters, kind):
@@ -194,7 +285,14 @@ class Plan(Constants):
     def published(self) -> dict[str, Any]:
         """The same for the columns and the parameters, which are constants themselves."""
         columns = [column.published() for column in self.columns]
-        return super().published() | {"columns": columns, "parameters": self.parameters.published()}
+        found = super().published() | {"columns": columns, "parameters": self.parameters.published()}
+        # A plan without levels has the digest that it had before there were any.
+        del found["levels"], found["part"]
+        if self.levels:
+            found["levels"] = [level.published() for level in self.levels]
+        if self.part is not None:
+            found["part"] = self.part.published()
+        return found
 
     def digest(self) -> bytes:
         """32 bytes that change with any public constant: blake2b over canonical JSON and the mechanism's version."""

@@ -9,6 +9,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.dp_sqlp import DpSqlp
 from susurrus.mechanisms.histogram.factored import Factored
+from susurrus.mechanisms.histogram.levels import Levels
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.histogram.toeplitz import Toeplitz
@@ -77,6 +78,8 @@ def plan_of(strategy: str, **constants: Any) -> Plan:
 
 def build_strategy(plan: Plan) -> Strategy[Any]:
     """The mechanism that a plan asks for. Raises ConfigurationError if its numbers cannot be met."""
+    if plan.levels:
+        return Levels(plan, build_strategy)
     strategy = strategy_named(plan.strategy)
     if type(plan.parameters) is not strategy.Parameters:
         raise ConfigurationError(
@@ -102,10 +105,15 @@ def built(plan: Plan) -> Strategy[Any]:
 def better_for(plan: Plan) -> Iterator[str]:
     """Says in which cases another strategy is better than the default, or the default without its last look; a sentence each.
 
-    The standard errors are computed from the plan. The other cases were measured: docs/results.md.
+    Of a plan with levels nothing is said: what is better for one may be worse for another. The standard errors are computed from
+    the plan. The other cases were measured: docs/results.md.
     Raises ConfigurationError where a strategy refuses the plan's numbers.
     """
-    if plan.strategy != Closing.name or not any(each.counts_users(plan.max_records_per_key) for each in plan.columns):
+    if (
+        plan.levels
+        or plan.strategy != Closing.name
+        or not any(each.counts_users(plan.max_records_per_key) for each in plan.columns)
+    ):
         return
     quarter = -(-plan.triggers // 4)
     here = _users_error(plan, quarter)

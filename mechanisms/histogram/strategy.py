@@ -41,6 +41,15 @@ class Increments:
     sums: npt.NDArray[np.int64]
     lists: ListSums | None = None
 
+    def take(self, index: npt.NDArray[np.intp]) -> "Increments":
+        """The keys at these positions, in this order."""
+        return Increments(
+            users=self.users[index],
+            weight=self.weight[index],
+            sums=self.sums[index],
+            lists=None if self.lists is None else self.lists.take(index),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledRows:
@@ -107,7 +116,7 @@ class Strategy(ABC, Generic[States]):
     """One line for the operator who chooses a strategy."""
     Parameters: ClassVar[type[Constants]] = Constants
     """The constants of this strategy alone: a frozen dataclass, the section `[privacy.<name>]` of the configuration."""
-    feedback: ClassVar[bool] = False
+    feedback: bool = False
     """Whether bounding must know which keys are public: `Bounding.lag` is set, and the pipeline brings them there."""
     ranked_by: ClassVar[str] = ""
     """The parameter that says how many of a user's keys are ranked, and takes the place of `Plan.max_keys`; "": that cap holds."""
@@ -120,6 +129,7 @@ class Strategy(ABC, Generic[States]):
     plan: Plan
     guarantee: Guarantee
     bounding: Bounding
+    """The caps. A strategy of several levels has none of its own: each of `by_level` has."""
     lists: ListWeights | None = None
     """What weighs the users' lists at the last trigger; None: they are not measured. Needs the feedback, too."""
     refined: tuple[int, ...] = ()
@@ -128,6 +138,26 @@ class Strategy(ABC, Generic[States]):
 
     @abstractmethod
     def __init__(self, plan: Plan) -> None: ...
+
+    @property
+    def by_level(self) -> "tuple[Strategy[Any], ...]":
+        """The strategies that bound users by themselves, in the order of the levels: one, unless there are several groupings."""
+        return (self,)
+
+    @property
+    def lag(self) -> int | None:
+        """Triggers after which bounding knows what was published (`Bounding.lag`); None where it need not know."""
+        return self.bounding.lag
+
+    @property
+    def measures_lists(self) -> bool:
+        """Whether users' lists are measured at the last trigger."""
+        return self.lists is not None
+
+    def row_units(self, keys: Sequence[bytes], estimates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """int64[n]: `ListWeights.row_units` of these published rows, estimates int64[n, columns]; with `measures_lists` only."""
+        assert self.lists is not None
+        return self.lists.row_units(estimates)
 
     @abstractmethod
     def empty(self, size: int) -> States:

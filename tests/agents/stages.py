@@ -180,7 +180,7 @@ def services_of(settings: HistogramSettings, *, sources: int = 2, charged: bool 
     digest = hashlib.blake2b(settings.config_digest() + plan.digest(), digest_size=32).digest()
     index = None
     strategy = build_strategy(plan)
-    if strategy.bounding.lag is not None:
+    if strategy.lag is not None:
         index = MemoryPublishedKeys(
             settings.topic("published-keys"),
             partitions=settings.topics.bounded_partitions,

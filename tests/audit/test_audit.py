@@ -122,6 +122,8 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("toeplitz", "items of one record", "items as one", 1_000),
         ("toeplitz", "several topics", REAL, 1_000),
         ("toeplitz", "several topics", "caps for each topic", 1_000),
+        ("toeplitz", "several levels", REAL, 2_000),
+        ("toeplitz", "several levels", "levels as one", 2_000),
         (ALONE, "published twice", REAL, 1_000),
         (ALONE, "published twice", "epoch by name", 1_000),
         (ALONE, "several partitions", "by-user order", 1_000),

@@ -1009,7 +1009,7 @@ def numbered(runner: Runner) -> dict[int, tuple[int, bytes]]:
     assert by_number == by_key
     users: Any = runner.stage
     windows = {number_of(name[1:]) for name in state if name[:1] == b"v"}
-    used = {(code, w) for w in windows for lists in users._users.lists(w) for code in lists.code.tolist()}
+    used = {(code, w) for w in windows for lists in users._levels[0]._users.lists(w) for code in lists.code.tolist()}
     assert used == {(number, window) for number, (window, _) in by_number.items()}
     return by_number
 

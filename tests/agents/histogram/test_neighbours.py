@@ -18,6 +18,7 @@ import pytest
 
 from susurrus.agents.histogram import route as route_module
 from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.early_drop import EarlyDrop
 from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
@@ -364,7 +365,7 @@ def test_with_whole_lists_no_key_is_dropped_on_arrival(
 
     def eager(self: RouteStage, *arguments: Any) -> None:
         begin(self, *arguments)
-        self._limits = Bounding(max_records=4, max_records_per_key=per_key)
+        self._early_drop = EarlyDrop([Bounding(max_records=4, max_records_per_key=per_key)], None)
 
     monkeypatch.setattr(RouteStage, "__init__", eager)
     assert found("c", 2) != whole

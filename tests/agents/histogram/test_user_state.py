@@ -112,7 +112,7 @@ def test_a_gathering_takes_all_changes_with_it(tmp_path: Path, monkeypatch: pyte
 
 def users_of(runner: Runner) -> UserState:
     stage: Any = runner.stage
-    users: UserState = stage._users
+    users: UserState = stage._levels[0]._users
     return users
 
 
