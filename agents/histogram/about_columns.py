@@ -17,6 +17,14 @@ def about_columns(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str
     for column in layout.published:
         if (formula := layout.formula(column)) is not None:
             yield "computed", f"{column.column.name} = {formula}"
+    levels = strategy.by_level
+    for level in levels:
+        name = "" if level.plan.part is None or len(levels) == 1 else f"{level.plan.part.level}: "
+        yield from ((subject, name + sentence) for subject, sentence in _of_level(layout, level))
+
+
+def _of_level(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str, str]]:
+    """What the noise of one grouping decides."""
     yield from _shares(layout, strategy)
     try:
         std_errors = strategy.standard_errors()[-1]

@@ -189,10 +189,7 @@ class Levels(Strategy[FactoredStates]):
     def costs(self, grids: Mapping[str, float]) -> Iterator[tuple[str, str]]:
         """What each level costs, with the level's name and part in front."""
         for level, built in zip(self.plan.levels, self.levels, strict=True):
-            yield (
-                "level",
-                f"{level.name}: {level.share:.1%} of the budget, at most {level.max_records:,} records of a user",
-            )
+            yield "level", f"{level.name}: {level.share:.1%} of the squared Gaussian budget"
             for subject, sentence in built.costs(grids):
                 yield subject, f"{level.name}: {sentence}"
 
