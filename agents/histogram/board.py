@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from susurrus.agents.display.board import BadQuestion, Board, Query, exact, whole
 from susurrus.agents.display.keys import name_of, parts_of
 from susurrus.agents.histogram.assembly import AnnouncedRelease
@@ -16,6 +14,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.windows import Window, Windows
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.types.durations import format_duration
+from susurrus.topics.histogram import Measured
 from susurrus.topics.progress import Progress
 
 PAGE: Final = 25
@@ -208,16 +207,11 @@ class HistogramBoard(Board):
                     "name": f"{name:016x}",
                     "new": bool(new[row]),
                     "first": int(window.first[row]),
-                    "values": _values(release.columns, row),
+                    "values": {name: _numbers(release.measured(name, row)) for name in release.columns},
                     "beside": {str(other.start): _newest(other, name, column) for other in others},
                 }
             )
-        estimates, errors = release.columns[column] if release.columns else (None, None)
-        top = (
-            0.0
-            if estimates is None or errors is None or not len(rows)
-            else _largest(estimates.all()[rows], errors.all()[rows])
-        )
+        top = release.highest(column, rows) if release.columns and len(rows) else 0.0
         return {
             "window": window.start,
             "trigger": trigger,
@@ -242,7 +236,7 @@ class HistogramBoard(Board):
             "window": top.window_start,
             "trigger": top.trigger,
             "rows": [
-                {"key": parts_of(key), "name": f"{name_of(key):016x}", "values": [exact(of.estimate), of.std_error]}
+                {"key": parts_of(key), "name": f"{name_of(key):016x}", "values": _numbers(of)}
                 for key, of in zip(top.keys, measured, strict=True)
             ],
         }
@@ -263,7 +257,7 @@ class HistogramBoard(Board):
                 {
                     "key": parts_of(view.keys[row]),
                     "name": f"{name_of(view.keys[row]):016x}",
-                    "values": [exact(of.estimate), of.std_error],
+                    "values": _numbers(of),
                     "counted": [int(view.counted_from[row]), int(view.counted_until[row])],
                 }
                 for row, of in measured
@@ -290,7 +284,7 @@ class HistogramBoard(Board):
                     "end": window.end,
                     "of_triggers": window.of_triggers,
                     "thinned": window.thinned,
-                    "points": [[trigger, at, exact(estimate), error] for trigger, at, estimate, error in points],
+                    "points": [[trigger, at, *_numbers(of)] for trigger, at, of in points],
                 }
             )
         return {"column": column, "key": key, "curves": curves}
@@ -308,19 +302,15 @@ def _starts(text: str) -> list[int]:
         raise BadQuestion("windows: must be whole numbers") from None
 
 
-def _values(columns: Any, row: int) -> dict[str, list[Any]]:
-    return {name: [exact(estimates.at(row)), errors.at(row)] for name, (estimates, errors) in columns.items()}
+def _numbers(of: Measured) -> list[Any]:
+    """[estimate, standard error], and the ends of the interval where they are published."""
+    ends = [] if of.lower is None else [of.lower, of.upper]
+    return [exact(of.estimate), of.std_error, *ends]
 
 
 def _newest(window: Window, name: int, column: str) -> list[Any] | None:
-    """[estimate, standard error] of a key at a window's newest trigger; None where it is not among the released."""
+    """The numbers of a key at a window's newest trigger; None where it is not among the released."""
     number, release = window.number_of(name), window.triggers[window.newest]
     if number is None or (release.present is not None and not release.present[number]):
         return None
-    estimates, errors = release.columns[column]
-    return [exact(estimates.at(number)), errors.at(number)]
-
-
-def _largest(estimates: Any, errors: Any) -> float:
-    """The highest upper end of an error bar: where the bars' scale ends, on every page of the table."""
-    return float(np.max(estimates + 1.96 * errors))
+    return _numbers(release.measured(column, number))

@@ -14,9 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.display.drawing import Z95
 from susurrus.agents.display.keys import folded, identity, name_of
 from susurrus.agents.histogram.estimates import Release
 from susurrus.agents.histogram.packed import Packed
+from susurrus.topics.histogram import Measured
 
 KEEP: Final = 8
 CURVE_BYTES: Final = 512 << 20
@@ -27,16 +29,30 @@ Array = npt.NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """One release. columns: name -> (estimates, standard errors), by the window's number of the key. present: bool[n], or None
-    where all n keys are in it."""
+    where all n keys are in it. ends: name -> (lower, upper) ends of the intervals, of columns that have them."""
 
     time: int
     columns: Mapping[str, tuple[Packed, Packed]]
     present: npt.NDArray[np.bool_] | None
+    ends: Mapping[str, tuple[Packed, Packed]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        return sum(each.nbytes for pair in self.columns.values() for each in pair)
+        return sum(each.nbytes for of in (self.columns, self.ends) for pair in of.values() for each in pair)
+
+    def measured(self, name: str, row: int) -> Measured:
+        """One number of a column."""
+        estimates, errors = self.columns[name]
+        ends = [end.at(row) for end in self.ends.get(name, ())]
+        return Measured(estimates.at(row), errors.at(row), *ends)
+
+    def highest(self, name: str, rows: Rows) -> float:
+        """The highest upper end of these rows' error bars; at least one row."""
+        estimates, errors = self.columns[name]
+        if name in self.ends:
+            return float(np.max(self.ends[name][1].all()[rows]))
+        return float(np.max(estimates.all()[rows] + Z95 * errors.all()[rows]))
 
 
 @dataclass(slots=True)
@@ -107,7 +123,12 @@ class Window:
             name: (placed(column.estimate), placed(column.std_error)) for name, column in release.columns.items()
         }
         self.of_triggers, self.strategy = release.of_triggers, release.strategy or self.strategy
-        self.triggers[release.trigger] = Trigger(release.trigger_time, columns, present)
+        ends = {
+            name: (placed(column.interval[0]), placed(column.interval[1]))
+            for name, column in release.columns.items()
+            if column.interval is not None
+        }
+        self.triggers[release.trigger] = Trigger(release.trigger_time, columns, present, ends)
         self.triggers = dict(sorted(self.triggers.items()))
 
     def shared(self) -> Mapping[Any, Any]:
@@ -160,15 +181,15 @@ class Window:
         found = np.flatnonzero(self.names == np.uint64(name))
         return int(found[0]) if len(found) else None
 
-    def curve(self, number: int, column: str) -> list[tuple[int, int, int | float, float]]:
-        """(trigger, time in ms, estimate, standard error) of one key, oldest first."""
+    def curve(self, number: int, column: str) -> list[tuple[int, int, Measured]]:
+        """(trigger, time in ms, its number) of one key, oldest first."""
         found = []
         for trigger, release in self.triggers.items():
             if column not in release.columns:
                 continue
-            estimates, errors = release.columns[column]
-            if number < estimates.length and (release.present is None or release.present[number]):
-                found.append((trigger, release.time, estimates.at(number), errors.at(number)))
+            length = release.columns[column][0].length
+            if number < length and (release.present is None or release.present[number]):
+                found.append((trigger, release.time, release.measured(column, number)))
         return found
 
     def thin(self) -> None:

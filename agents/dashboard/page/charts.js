@@ -71,10 +71,10 @@ function complete(layout) {
 }
 
 /** A line with its 95 % band: two traces. */
-export function banded(x, y, half, hex, name, options = {}) {
+export function banded(x, y, ends, hex, name, options = {}) {
   const band = {
     x: [...x, ...[...x].reverse()],
-    y: [...y.map((value, at) => value + half[at]), ...y.map((value, at) => value - half[at]).reverse()],
+    y: [...ends.map(([, high]) => high), ...ends.map(([low]) => low).reverse()],
     fill: "toself",
     fillcolor: faint(hex, 0.18),
     line: { width: 0 },

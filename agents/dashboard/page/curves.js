@@ -2,7 +2,7 @@
 
 import { banded, colour, draw, literal, series } from "./charts.js";
 import { el, fill, numbers, say } from "./dom.js";
-import { keyText, margin, moment, number, shortened, windowName, Z95 } from "./text.js";
+import { ends, keyText, moment, number, reach, shortened, windowName } from "./text.js";
 import { choose, view } from "./view.js";
 
 const UNITS = [
@@ -49,7 +49,7 @@ export class CurveCard {
       numbers(
         "The curve as a table",
         ["Release", "At", column, "± 95 %"],
-        found.flatMap(({ window, end, points }) => points.map(([trigger, at, estimate, error]) => [found.length > 1 ? `${windowName(window, end)}: ${trigger}` : `${trigger}`, moment(at), number(estimate), margin(estimate, error)])),
+        found.flatMap(({ window, end, points }) => points.map(([trigger, at, ...of]) => [found.length > 1 ? `${windowName(window, end)}: ${trigger}` : `${trigger}`, moment(at), number(of[0]), reach(of, "")])),
       ),
     );
   }
@@ -62,7 +62,7 @@ export class CurveCard {
     const traces = found.flatMap(({ window, end, points }, at) => {
       const x = points.map(([, time]) => (time - window) / unit);
       const y = points.map(([, , estimate]) => Number(estimate));
-      const half = points.map(([, , , error]) => Z95 * error);
+      const band = points.map(([, , ...of]) => ends(of));
       const suffix = beside && at ? String(at + 1) : "";
       const axis = { title: { text: beside && at ? "" : `${unitName} since the window began` }, range: [0, ((end - window) / unit) * 1.03], nticks: beside ? 4 : 7 };
       if (beside) {
@@ -71,11 +71,11 @@ export class CurveCard {
         layout.annotations.push({ xref: "paper", x: at * width + (at ? 0.04 : 0.01), xanchor: "left", yref: "paper", y: 1.01, yanchor: "bottom", showarrow: false, text: windowName(window, end), font: { size: 11.5, color: series(at) } });
       }
       layout[`xaxis${suffix}`] = axis;
-      return banded(x, y, half, series(at), windowName(window, end), {
+      return banded(x, y, band, series(at), windowName(window, end), {
         axes: suffix ? { xaxis: `x${suffix}` } : {},
         line: {
-          customdata: points.map(([trigger, , estimate, error]) => [trigger, number(estimate), margin(estimate, error)]),
-          hovertemplate: `<b>%{customdata[1]}</b> ± %{customdata[2]}<br>release %{customdata[0]}<extra>${found.length > 1 ? literal(windowName(window, end)) : ""}</extra>`,
+          customdata: points.map(([trigger, , ...of]) => [trigger, number(of[0]), reach(of)]),
+          hovertemplate: `<b>%{customdata[1]}</b> %{customdata[2]}<br>release %{customdata[0]}<extra>${found.length > 1 ? literal(windowName(window, end)) : ""}</extra>`,
         },
       });
     });

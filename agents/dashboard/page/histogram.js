@@ -6,7 +6,7 @@ import { CurveCard } from "./curves.js";
 import { el, fill, say } from "./dom.js";
 import { Facts } from "./facts.js";
 import { TableCard } from "./table.js";
-import { clock, countdown, day, keyText, margin, minute, moment, number, offset, plural, showTimesIn, windowName } from "./text.js";
+import { clock, countdown, day, keyText, minute, moment, number, offset, plural, reach, showTimesIn, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
 const NEW_SHOWN = 12;
@@ -150,7 +150,7 @@ export class Board {
     say(this.firstNote, `${ranked.ranking} · release ${window.trigger} of ${window.of_triggers}${ranked.rows.length ? "" : " · no row"}`);
     fill(
       this.first,
-      ranked.rows.map(({ key, name, values: [estimate, error] }) => el("li", {}, el("button", { type: "button", "data-focus": `ranking-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(estimate)} ± ${margin(estimate, error)}`)),
+      ranked.rows.map(({ key, name, values }) => el("li", {}, el("button", { type: "button", "data-focus": `ranking-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(values[0])} ${reach(values)}`)),
     );
   }
 
@@ -162,9 +162,9 @@ export class Board {
     say(this.lastNote, `${rolling.column} · ${moment(from)} to ${moment(until)} · ${plural(rolling.keys, "key")}${less ? `, ${number(less)} of them count less` : ""}`);
     fill(
       this.last,
-      rolling.rows.map(({ key, name, values: [estimate, error], counted: [since, to] }) => {
+      rolling.rows.map(({ key, name, values, counted: [since, to] }) => {
         const parts = [since === from ? "" : ` from ${moment(since)}`, to === until ? "" : ` until ${moment(to)}`].join("");
-        return el("li", {}, el("button", { type: "button", "data-focus": `rolling-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(estimate)} ± ${margin(estimate, error)}${parts && ` (counted${parts})`}`);
+        return el("li", {}, el("button", { type: "button", "data-focus": `rolling-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(values[0])} ${reach(values)}${parts && ` (counted${parts})`}`);
       }),
     );
   }

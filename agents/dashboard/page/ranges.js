@@ -2,7 +2,7 @@
 
 import { banded, colour, draw, faint, series } from "./charts.js";
 import { el, fill, numbers, say } from "./dom.js";
-import { margin, number, Z95 } from "./text.js";
+import { ends, margin, number } from "./text.js";
 
 /** points: [from, to, plain, its error, filtered, its error, …] as columns of the chart. place(at): a position as text. */
 export class SeriesCard {
@@ -42,7 +42,7 @@ export class SeriesCard {
   }
 
   line(points, x, at, hex, name) {
-    return banded(points.map(x), points.map((point) => point[at]), points.map((point) => Z95 * point[at + 1]), hex, name, {
+    return banded(points.map(x), points.map((point) => point[at]), points.map((point) => ends([point[at], point[at + 1]])), hex, name, {
       line: {
         mode: "lines",
         customdata: points.map((point) => [number(point[at]), margin(point[at], point[at + 1]), this.last.place(point[0]), this.last.place(point[1])]),

@@ -2,7 +2,7 @@
 
 import { colour, draw, literal, series } from "./charts.js";
 import { el, fill, say } from "./dom.js";
-import { keyText, margin, number, plural, shortened, windowName, Z95 } from "./text.js";
+import { ends, keyText, number, plural, reach, shortened, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
 const PATIENCE = 250;
@@ -143,8 +143,8 @@ export class TableCard {
       { "aria-current": name === selected ? "true" : null },
       el("td", { class: "key" }, el("button", { type: "button", title: text.length > 40 ? shortened(text, 400) : null, "data-focus": `key-${name}`, "aria-label": `Show the curve of ${shortened(text, 200)}`, onclick: () => this.onkey(name) }, fresh ? el("span", { class: "new" }, "new") : null, el("bdi", {}, keyParts(key)))),
       shown.flatMap(({ name: column }) => {
-        const [estimate, error] = values[column] ?? [null, null];
-        return [el("td", { "data-column": column }, number(estimate)), el("td", { class: "pm" }, margin(estimate, error))];
+        const of = values[column] ?? [null, null];
+        return [el("td", { "data-column": column }, number(of[0])), el("td", { class: "pm" }, reach(of, ""))];
       }),
       el("td", { class: "wide" }, `${first}`),
     );
@@ -169,9 +169,9 @@ export class TableCard {
             y: places,
             x: known.map(([estimate]) => (estimate === null ? null : Number(estimate))),
             marker: { color: windows.length > 1 ? series(at) : colour("bar"), opacity: windows.length > 1 ? 0.5 : 1, cornerradius: 3 },
-            error_x: { type: "data", array: known.map(([, error]) => (error === null ? 0 : Z95 * error)), color: windows.length > 1 ? series(at) : colour("whisker"), thickness: 1.7, width: windows.length > 1 ? 3 : 4.5 },
-            customdata: table.rows.map(({ key, name }, row) => [literal(shortened(keyText(key), 90)), number(known[row][0]), margin(...known[row]), name]),
-            hovertemplate: `%{customdata[0]}<br><b>%{customdata[1]}</b> ± %{customdata[2]}<extra>${windows.length > 1 ? literal(windowName(window.start, window.end)) : ""}</extra>`,
+            error_x: { type: "data", symmetric: false, array: known.map((of) => (of[1] === null ? 0 : ends(of)[1] - Number(of[0]))), arrayminus: known.map((of) => (of[1] === null ? 0 : Number(of[0]) - ends(of)[0])), color: windows.length > 1 ? series(at) : colour("whisker"), thickness: 1.7, width: windows.length > 1 ? 3 : 4.5 },
+            customdata: table.rows.map(({ key, name }, row) => [literal(shortened(keyText(key), 90)), number(known[row][0]), reach(known[row]), name]),
+            hovertemplate: `%{customdata[0]}<br><b>%{customdata[1]}</b> %{customdata[2]}<extra>${windows.length > 1 ? literal(windowName(window.start, window.end)) : ""}</extra>`,
           };
         });
         const layout = {

@@ -46,6 +46,18 @@ export function margin(estimate, error) {
   return number(typeof estimate === "string" || Number.isInteger(estimate) ? Math.ceil(half) : half);
 }
 
+/** What stands behind an estimate: ± its half-width, or the ends of its interval where these are published. */
+export function reach([estimate, error, low, high], sign = "± ") {
+  if (low !== undefined) return `${sign && "("}${number(low)} to ${number(high)}${sign && ")"}`;
+  const half = margin(estimate, error);
+  return half === "–" ? half : sign + half;
+}
+
+/** The ends of an error bar, as numbers. */
+export function ends([estimate, error, low, high]) {
+  return low === undefined ? [Number(estimate) - Z95 * error, Number(estimate) + Z95 * error] : [low, high];
+}
+
 const SUPERSCRIPT = { "-": "⁻", ".": "·", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].map((mark, digit) => [digit, mark])) };
 const raised = (text) => [...text].map((mark) => SUPERSCRIPT[mark]).join("");
 

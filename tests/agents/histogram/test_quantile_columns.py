@@ -1,5 +1,6 @@
 """Quantiles and ranges as columns of a pipeline: settings, decoding, rows, and every published number on a broker."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,16 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from susurrus.agents.histogram.board import HistogramBoard
 from susurrus.agents.histogram.columns import Kept
-from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.estimates import Estimates, Release
+from susurrus.agents.histogram.releases import ReleaseReader, newest_rows
+from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram.terminal_table import histogram_table
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.quantiles import borders_of, quantile, spread
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics import histogram
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import BucketField, RawDecoder, RawSchema, Reason
-from tests.agents.released import settings
+from tests.agents.released import release_of, settings
 from tests.broker import Broker
 from tests.chaos.conftest import archive, published_in_peace
 from tests.pipeline import CRASHING, EPOCH, SECRET, THREE_POINTS, Pipeline, merged
@@ -174,6 +180,46 @@ def _one_row() -> bytes:
         window_start=0, window_end=1, trigger=1, of_triggers=1, strategy="toeplitz", epoch="0" * 32
     )
     return histogram.encode_rows(release, [b'"a"'], columns)[1][0]
+
+
+def test_readers_terminals_and_the_dashboard_show_the_ends() -> None:
+    estimates = Estimates(
+        np.array([91.7, 20.0]),
+        np.array([8.6, 5.0]),
+        additive=False,
+        interval=(np.array([75.1, 15.0]), np.array([109.0, 35.0])),
+    )
+    release = release_of(
+        ["/a", "/b"], {"latency": estimates, "visits": Estimates(np.array([9, 8]), np.array([2.0, 2.0]))}
+    )
+    for text in (release.table(), _drawn(release)):
+        assert "75.1 to 109" in text
+        assert "15 to 35" in text
+    rows = release.frame(0.5).rows()
+    assert [(row["latency_lower"], row["latency_upper"]) for row in rows] == [(75.1, 109.0), (15.0, 35.0)]
+    part = estimates.take(np.array([1]))
+    assert part.interval is not None
+    assert (part.at(0).lower, part.at(0).upper) == (15.0, 35.0)
+    again = newest_rows([release, release])
+    assert again.columns["latency"].at(0) == estimates.at(0)
+    board = HistogramBoard(
+        HistogramSettings.of(configured({**LATENCY, "at": [0.5]}, {"name": "visits", "kind": "count"})),
+        "per user",
+        keep=2,
+        curve_bytes=1 << 20,
+    )
+    board.windows.add(release)
+    found = board.answer("table", {})
+    assert found["rows"][0]["values"] == {"latency": [91.7, 8.6, 75.1, 109.0], "visits": [9, 2.0]}
+    assert found["largest"] == 109.0
+    curve = board.answer("curves", {"key": found["rows"][0]["name"], "windows": str(release.window_start)})
+    assert [point[2:] for point in curve["curves"][0]["points"]] == [[91.7, 8.6, 75.1, 109.0]]
+
+
+def _drawn(release: Release) -> str:
+    console = Console(width=100, file=io.StringIO())
+    console.print(histogram_table(release, width=100, limit=5))
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
 # ---- on a broker -----------------------------------------------------------------------------------------------------

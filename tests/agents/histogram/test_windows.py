@@ -63,7 +63,7 @@ def test_every_trigger_and_every_curve_is_what_was_released(parts: list[dict[str
         assert table(window, trigger) == {key: (count, 2.5) for key, count in each.items()}
     for number, key in enumerate(window.keys):
         wanted = [(trigger, each[key]) for trigger, each in enumerate(parts, start=1) if key in each]
-        assert [(trigger, estimate) for trigger, _, estimate, _ in window.curve(number, "visits")] == wanted
+        assert [(trigger, of.estimate) for trigger, _, of in window.curve(number, "visits")] == wanted
         assert window.first[number] == wanted[0][0]
         assert window.number_of(name_of(key)) == number
 
