@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from susurrus.agents.expressions.section import ExpressionText
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count, Quantiles
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
@@ -195,6 +196,24 @@ def _column_problems(column: ColumnSettings, records: int) -> Iterator[str]:
         yield problem
     elif column.field is not None or column.expression is not None:
         yield from column.column().problems(records)
+
+
+def counted_apart(columns: Sequence[ColumnSettings]) -> Iterator[Finding]:
+    """A warning for each field that is counted by bucket more than once: each takes a share of the noise budget."""
+    measured: dict[str | ComputedField, dict[BucketField, str]] = {}
+    for column in columns:
+        if isinstance(field := column.column().field, BucketField):
+            measured.setdefault(field.path, {}).setdefault(field, column.name)
+    for of, ways in measured.items():
+        if len(ways) > 1:
+            named = of.expression if isinstance(of, ComputedField) else of
+            by = " and ".join(f'"{name}"' for name in ways.values())
+            yield Finding(
+                "settings",
+                "warning",
+                f"columns: {named} is counted by bucket {len(ways)} times, for {by}, and each takes a share of the noise budget",
+                "give these columns the same lower, upper, buckets and scale: then they are computed from the same counts",
+            )
 
 
 def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str | None:

@@ -16,7 +16,7 @@ from susurrus.agents.expressions.lookup import LookupTables, read_tables
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram import checks, declared, level_keys, level_settings, top_settings
 from susurrus.agents.histogram.clock import HistogramClockSettings
-from susurrus.agents.histogram.column_settings import DEFAULT_STEPS, ColumnSettings, problems
+from susurrus.agents.histogram.column_settings import DEFAULT_STEPS, ColumnSettings, counted_apart, problems
 from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Layout, fields_of, layout_of
 from susurrus.agents.histogram.columns.centred import half_range
 from susurrus.agents.histogram.level_settings import GroupingLevel, LevelSettings
@@ -452,6 +452,7 @@ class HistogramSettings(Settings):
         """What every kind has, names of fields, and weights without effect."""
         yield from super().findings()
         yield from findings_of_names(self.input, self.columns, self.raw_schema().scalars)
+        yield from counted_apart(self.columns)
         for place, column in enumerate(self.columns):
             value = column.column().field
             if isinstance(value, ValueField) and column.grid is None and half_range(value) < FEW_STEPS:

@@ -16,9 +16,11 @@ from susurrus.agents.histogram.estimates import Estimates, Release
 from susurrus.agents.histogram.releases import ReleaseReader, newest_rows
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.terminal_table import histogram_table
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.quantiles import borders_of, quantile, spread
 from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.rest import RestOfWindow
 from susurrus.topics import histogram
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import BucketField, RawDecoder, RawSchema, Reason
@@ -180,6 +182,31 @@ def _one_row() -> bytes:
         window_start=0, window_end=1, trigger=1, of_triggers=1, strategy="toeplitz", epoch="0" * 32
     )
     return histogram.encode_rows(release, [b'"a"'], columns)[1][0]
+
+
+def test_a_field_that_is_counted_by_bucket_twice_is_warned_of() -> None:
+    def said(*columns: dict[str, Any]) -> list[str]:
+        return [found.text for found in configured(*columns).findings() if "by bucket" in found.text]
+
+    assert said(LATENCY, RANGE) == []
+    [text] = said(LATENCY, {**RANGE, "buckets": 4})
+    assert text.startswith('columns: ms is counted by bucket 2 times, for "latency" and "range"')
+
+
+def test_a_rolling_view_has_quantiles_and_their_intervals() -> None:
+    found = configured(LATENCY, window={"length": "1d", "trigger_every": "6h", "rolling": True})
+    strategy = build_strategy(found.plan())
+    assert strategy.covariance(Trigger(2), Trigger(4)).shape == (3,)
+    rest = RestOfWindow.of(strategy, np.array([2, 1]), Trigger(4))
+    early, late = np.array([[10, 20, 30]] * 2), np.array([[50, 90, 140]] * 2)
+    errors = np.broadcast_to(strategy.standard_errors()[-1], late.shape)
+    numbers, variances = rest.rows(np.array([1, 2]), early, late, late, errors)
+    assert numbers.tolist() == [[40, 70, 110]] * 2
+    [p50, _] = [each.rows(numbers, np.sqrt(variances)) for each in found.layout.published]
+    assert p50.interval is not None
+    of = next(field for field in found.schemas[found.topic("rolling")].members.fields if field.name == "values").type
+    shapes = {field.name: [member.name for member in field.type.fields] for field in of.fields}  # type: ignore[union-attr]
+    assert shapes["latency_p50"] == ["estimate", "std_error", "lower", "upper"]
 
 
 def test_readers_terminals_and_the_dashboard_show_the_ends() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import cells as module
 from susurrus.mechanisms.histogram.cells import Cells, bucket_exponent, covariances, rank_variances
@@ -289,6 +290,16 @@ def test_noise_has_the_covariances_that_intervals_use() -> None:
     share = 0.3
     ranks = drawn[:, :-1] - share * drawn[:, -1:]
     assert ranks.var(axis=0) == pytest.approx(rank_variances(wanted, share), rel=0.04)
+
+
+@pytest.mark.statistical
+def test_noises_of_two_triggers_have_the_covariance_that_rolling_views_use() -> None:
+    cells = Cells("x", triggers=4, buckets=8, cost=0.01)
+    noise, keys = window("two"), [b"%d" % i for i in range(30_000)]
+    first, last = (cells.noise(trigger, "x", keys, noise).astype(np.float64) for trigger in (2, 4))
+    found = (first * last).mean(axis=0)
+    assert found == pytest.approx(cells.covariance(Trigger(2), Trigger(4)), rel=0.06)
+    assert cells.covariance(Trigger(3), Trigger(3)) == pytest.approx(cells.std[2] ** 2 - 1 / 12, rel=1e-6)
 
 
 def test_the_exponent_is_chosen_by_a_public_formula() -> None:
