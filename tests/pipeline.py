@@ -219,6 +219,9 @@ class Pipeline:
             "worker": {"data_directory": str(self.directory / "state")},
         }
         self.data = merged(merged(DEFAULTS, own), overrides or {})
+        # Tests share a broker, and their raw topics. What others charge is none of theirs.
+        charges = {"charges": f"{self.data['pipeline']['prefix']}.charges"}
+        self.data = merged(self.data, {"topics": {**charges, **self.data["topics"]}})
         self.config = self.directory / "pipeline.toml"
         self.write_config()
         self.workers: list[Worker] = []

@@ -1,8 +1,8 @@
-"""charges: what every pipeline has charged to the windows of a raw topic. Compacted, internal, one per prefix.
+"""charges: what every pipeline has charged to the windows of a raw topic. Compacted, internal, one per cluster.
 
-A user's events may feed several pipelines, so the total is kept per raw topic, not per pipeline. A pipeline that reads several
-topics is charged on each of them. The order of the log decides: a charge stands if it fits the total together with all records
-before it (mechanisms/spend.py does the arithmetic).
+A user's events may feed several pipelines, under any prefix, so the total is kept per raw topic, not per pipeline. A pipeline
+that reads several topics is charged on each of them. The order of the log decides: a charge stands if it fits the total
+together with all records before it (mechanisms/spend.py does the arithmetic).
 
 A command may charge, too: `susurrus tune` does, for what it recommends. It charges under a name that no pipeline can have.
 
@@ -15,12 +15,11 @@ from susurrus.topics.wire.json_rows import decoder
 from susurrus.topics.wire.timestamps import EARLIEST, LATEST, format_time
 
 VERSION = 1
-NAME = "charges"
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window costs each of its users. window: start in ms. begin, end: it pays for records with event times in
-    [begin, end), in ms; None where that is not known, and then in all of time.
+    """What one window costs each of its users. window: start in ms. pipeline: with its prefix, ``<prefix>.<name>``. begin, end:
+    it pays for records with event times in [begin, end), in ms; None where that is not known, and then in all of time.
 
     mu: of Gaussian DP, for all mechanisms of the pipeline together. delta_selection: the share of delta that adds up
     instead of composing. Neighbours: one user's records of the window.
@@ -52,14 +51,14 @@ def name_of_command(pipeline: str, command: str) -> str:
     return f"{pipeline}/{command}"
 
 
+def seen_by(prefix: str, pipeline: str) -> str:
+    """What a pipeline, as a charge names it, is called by those with a prefix: theirs without it. Names have no dot."""
+    return pipeline.removeprefix(f"{prefix}.")
+
+
 def pays_for_window(charge: Charge) -> bool:
     """Whether a pipeline charged what it publishes of the window. Otherwise a command did, once; the window says when."""
     return "/" not in charge.pipeline
-
-
-def topic_name(prefix: str) -> str:
-    """Full name: shared by the pipelines of a prefix."""
-    return f"{prefix}.{NAME}"
 
 
 def key(raw_topic: str, window: int, pipeline: str, epoch: str) -> bytes:

@@ -18,7 +18,7 @@ from susurrus.agents.operations.charge_log import read_charges
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.topics.charges import Charge, topic_name
+from susurrus.topics.charges import Charge
 
 
 def show(
@@ -64,8 +64,7 @@ def _charges(pipeline: Pipeline[Any]) -> tuple[list[Charge], tuple[str, ...]]:
         charges = read_charges(settings, clients, topics)
     if charges is None:
         raise ConfigurationError(
-            f'topic="{topic_name(settings.pipeline.prefix)}": does not exist, so nothing was charged yet under '
-            f'pipeline.prefix="{settings.pipeline.prefix}"; create it with `susurrus topics create --config ...`, or correct the '
-            "prefix or kafka.bootstrap_servers"
+            f'topic="{settings.topics.charges}": does not exist, so nothing was charged yet on this cluster; create it with '
+            "`susurrus topics create --config ...`, or correct topics.charges or kafka.bootstrap_servers"
         )
     return charges, topics

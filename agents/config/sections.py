@@ -171,7 +171,7 @@ class WindowSettings(Section):
 
 
 class BudgetSettings(Section):
-    """Optional total for a user active in every window, over all pipelines of this prefix on one raw topic."""
+    """Optional total for a user active in every window, over all pipelines of the cluster on one raw topic."""
 
     epsilon: PositiveFloat
     """Total privacy loss at which the pipeline stops; with `per` that of any such period."""
@@ -185,6 +185,10 @@ class BudgetSettings(Section):
 
 class TopicSettings(Section):
     """How the topics of the pipeline are created. Partition counts cannot change later."""
+
+    charges: TopicName = "susurrus.charges"
+    """The log of charges: one for all pipelines of the cluster, whatever their prefix, so that `[budget]` counts them all. Two logs
+    on one cluster are two budgets: only where no raw topic, and no reader, is shared."""
 
     by_user_partitions: Annotated[int, Field(ge=1, le=1024)] = 8
     """Partitions of the topic keyed by user: the most workers that bound contributions at once."""

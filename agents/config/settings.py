@@ -36,7 +36,6 @@ from susurrus.agents.types.section import Section
 from susurrus.mechanisms.calendar import Calendar, WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.windows import CalendarLength
-from susurrus.topics import charges
 from susurrus.topics.records.zones import Zone
 from susurrus.topics.spec import DEAD_LETTER, LEDGER, SOURCES, TopicSpec, topic_name
 from susurrus.topics.wire.row_schema import RowSchema, identifier
@@ -187,7 +186,7 @@ class Settings(Section):
 
     def is_own(self, topic: str) -> bool:
         """Whether a topic, by its full name, is one of the pipeline's, or the shared one with the charges."""
-        return topic.startswith(self.topic("")) or topic == charges.topic_name(self.pipeline.prefix)
+        return topic.startswith(self.topic("")) or topic == self.topics.charges
 
     @property
     def raw_kafka(self) -> ClusterSettings:

@@ -51,7 +51,7 @@ class BudgetFeed:
 
     def open(self, clients: Clients, opened: contextlib.ExitStack) -> None:
         """Begin to read, if there is such a topic and this user may read it."""
-        topic = codec.topic_name(self._settings.pipeline.prefix)
+        topic = self._settings.topics.charges
         self._follower = None
         try:
             if not clients.partitions(topic):
@@ -79,7 +79,7 @@ class BudgetFeed:
 
     def _topics(self) -> list[str]:
         """The pipeline's raw topics, as far as a reader knows: those that are named, and those that it was charged on."""
-        name = self._settings.pipeline.name
+        name = self._settings.application
         charged = (charge.raw_topic for charge in self._charges.values() if charge.pipeline == name)
         return list(dict.fromkeys((*self._settings.input.listed, *charged)))
 

@@ -32,7 +32,6 @@ from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
 from susurrus.agents.kafka.follow import Follower
 from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import SusurrusError
-from susurrus.topics import charges
 
 PATIENCE_SECONDS: Final = 120.0
 T = TypeVar("T")
@@ -88,7 +87,7 @@ def show(console: Console, demo: Demo, *, keep: bool, dashboard: int | None = No
         for topic in (
             settings.input.topic,
             *sorted(settings.topic(spec.name) for spec in settings.topic_specs),
-            charges.topic_name(settings.pipeline.prefix),
+            settings.topics.charges,
         ):
             broker.create(topic)
         if dashboard is not None:

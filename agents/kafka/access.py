@@ -23,7 +23,6 @@ from susurrus.agents.config.raw_topics import literal_prefix
 from susurrus.agents.config.sections import ClusterSettings
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of
-from susurrus.topics import charges
 from susurrus.topics.spec import HISTOGRAM, REPORTS, THRESHOLD, TopicSpec
 
 Role = Literal["worker", "operator", "writer", "reader", "dashboard"]
@@ -154,7 +153,7 @@ def _own(settings: Settings) -> str:
 
 
 def _shared(settings: Settings) -> str:
-    return charges.topic_name(settings.pipeline.prefix)
+    return settings.topics.charges
 
 
 def needed_on_topics(settings: Settings) -> dict[str, set[AclOperation]]:

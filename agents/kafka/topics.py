@@ -28,7 +28,6 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.finding import Finding, error_of
 from susurrus.agents.kafka.raw_topics import visible
 from susurrus.agents.kafka.requests import REQUEST_SECONDS, answer_of, no_raw_topic, settings_of
-from susurrus.topics import charges
 from susurrus.topics.spec import LEDGER, TopicSpec
 
 _MAX_RECORD_BYTES = 1_048_588
@@ -69,7 +68,7 @@ def _config(settings: Settings, spec: TopicSpec, replication: int) -> dict[str, 
 
 
 def _charges_config(settings: Settings, replication: int) -> dict[str, str]:
-    """The properties of the topic that all pipelines of a prefix share."""
+    """The properties of the topic that all pipelines of the cluster share."""
     config = {"cleanup.policy": "compact", "retention.ms": "-1", "unclean.leader.election.enable": "false"}
     return {**config, "min.insync.replicas": str(min(settings.topics.min_insync_replicas, replication))}
 
@@ -160,7 +159,7 @@ def create_topics(
             lines.append(f"grown    {name} to {partitions} partitions")
         else:
             lines.append(f"exists   {name}")
-    shared = charges.topic_name(settings.pipeline.prefix)
+    shared = settings.topics.charges
     if shared not in metadata.topics:
         missing.append(NewTopic(shared, 1, replication, config=_charges_config(settings, replication)))
     else:
@@ -207,7 +206,8 @@ def check_topics(
     raw_topics: Sequence[str] | None = None,
     raw_admin: AdminClient | None = None,
 ) -> list[Finding]:
-    """One finding for each of the pipeline's own topics, and for the one with the charges, which all pipelines of a prefix share.
+    """One finding for each of the pipeline's own topics, and for the one with the charges, which all pipelines of the cluster
+    share.
 
     Its subject is the topic. It is a warning where nothing but replicas are missing, for a worker runs with that. Topics are judged
     by what `create_topics` would make on this cluster now. The shared topic was made for another pipeline, perhaps.
@@ -216,7 +216,7 @@ def check_topics(
     """
     metadata = admin.list_topics(timeout=REQUEST_SECONDS)
     _, raw = _of_raw_topics(settings, metadata, raw_topics, raw_admin)
-    shared = charges.topic_name(settings.pipeline.prefix)
+    shared = settings.topics.charges
     wanted = {settings.topic(spec.name): spec for spec in settings.topic_specs}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in (shared, *wanted) if name in metadata.topics]
     asked = admin.describe_configs(resources, request_timeout=REQUEST_SECONDS) if resources else {}
@@ -243,6 +243,12 @@ def check_topics(
         return Finding(name, "ok", "")
 
     checks = [check(shared, 1, False, partial(_charges_config, settings))]
+    if (before := f"{settings.pipeline.prefix}.charges") in metadata.topics and before != shared:
+        text = f"is a log of charges, too: there was one for each prefix before, and this pipeline counts those of {shared}"
+        action = (
+            f'set topics.charges = "{before}" for all pipelines to go on with it, or delete it if nothing was charged'
+        )
+        checks.append(Finding(before, "warning", text, action))
     for name, spec in wanted.items():
         partitions = partitions_of(settings, spec, raw)
         checks.append(check(name, partitions, spec.partitions == "raw", partial(_config, settings, spec)))

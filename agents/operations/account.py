@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
 
+from msgspec import structs
+
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.operations.charged import DAY, RECENT, EpochAccount, PipelineAccount, epochs_of, row_of
 from susurrus.agents.operations.forecast import Rate, first_overdraft, mu_squared_max
@@ -21,7 +23,7 @@ from susurrus.agents.runtime.budget import budget_of, charged_once, guarantee_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.periods import Periods
 from susurrus.mechanisms.spend import Budget, Spend
-from susurrus.topics.charges import Charge, pays_for_window
+from susurrus.topics.charges import Charge, pays_for_window, seen_by
 from susurrus.topics.wire.timestamps import LATEST, format_time
 
 SCHEMA: Final = 1
@@ -181,7 +183,11 @@ def account_of(
     next window costs; by default what its newest did. raw_topics: of the pipeline; by default those that the settings name.
     """
     raw_topics = settings.input.listed if raw_topics is None else raw_topics
-    charges = charged_once(charges, raw_topics)
+    prefix = settings.pipeline.prefix
+    charges = [
+        structs.replace(charge, pipeline=seen_by(prefix, charge.pipeline))
+        for charge in charged_once(charges, raw_topics)
+    ]
     name, budget = settings.pipeline.name, budget_of(settings)
     groups: dict[str, list[Charge]] = {name: []}
     for charge in charges:

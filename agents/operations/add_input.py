@@ -81,7 +81,7 @@ def _check_budget(pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, 
         calendar = pipeline.settings.calendar
         now = calendar.window_at(int(time.time() * 1000))
         begin, end = calendar.window_start(now), calendar.window_end(now)
-        own = [one for one in charges if (one.pipeline, one.window) == (pipeline.settings.pipeline.name, begin)]
+        own = [one for one in charges if (one.pipeline, one.window) == (pipeline.settings.application, begin)]
         others = [one for one in charges if one not in own]
         fits = periods.allows(spans_of(others), ChargedSpan(begin, end, promise))
     else:

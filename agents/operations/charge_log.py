@@ -17,7 +17,7 @@ from susurrus.topics.wire.packing import MalformedRecord
 
 
 def read_charges(settings: Settings, clients: Clients, raw_topics: Sequence[str]) -> list[Charge] | None:
-    """What all pipelines of the prefix charged to the raw topics, in the order of the log; None where there is no such log yet.
+    """What all pipelines of the cluster charged to the raw topics, in the order of the log; None where there is no such log yet.
 
     Raises ConfigurationError where it cannot be read.
     """

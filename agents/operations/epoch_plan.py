@@ -83,7 +83,7 @@ class EpochPlanner:
         number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
         guarantee = self._begins.guarantee
         charged = ledger.charges.read(complete=True)
-        known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.pipeline.name}
+        known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.application}
         forgotten = tuple(
             charge_of(settings, topic, window, said.epoch, guarantee)
             for window, epochs in sorted(published.items())
@@ -186,7 +186,7 @@ class EpochPlanner:
     def _again(
         self, window: int, epochs: Mapping[int, Progress], charged: Iterable[charge_codec.Charge], guarantee: Guarantee
     ) -> Again:
-        ours = [c for c in charged if c.window == window and c.pipeline == self._settings.pipeline.name]
+        ours = [c for c in charged if c.window == window and c.pipeline == self._settings.application]
         last = epochs[max(epochs)]
         return Again(
             window=window,

@@ -192,7 +192,7 @@ def collect(pipeline: Pipeline[Any]) -> PipelineStatus:
         partitions=judge(records, ends, owned, {of: (place.topic, place.partition) for place, of in places.items()}),
         rebalancing=rebalancing,
         workers=workers,
-        charged=sum(charge.pipeline == settings.pipeline.name for charge in charged),
+        charged=sum(charge.pipeline == settings.application for charge in charged),
         charged_all=sum(map(charges.pays_for_window, charged)),
         account=None if promise is None else account_of(charged, settings, now, guarantee=promise, raw_topics=raw),
         changed=()

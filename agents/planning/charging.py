@@ -37,7 +37,7 @@ class ChargingAccount:
 
     def __init__(self, settings: Settings, clients: Clients, command: str) -> None:
         self._settings, self._clients = settings, clients
-        self._name = codec.name_of_command(settings.pipeline.name, command)
+        self._name = codec.name_of_command(settings.application, command)
         self._charges = Charges(settings, clients, lambda: self.topics)
 
     @cached_property

@@ -1,6 +1,6 @@
 """What pipelines have paid for the windows of raw topics, and whether the configured total allows one more.
 
-Every pipeline with the same prefix writes its charges to one compacted topic. The first record with a key counts. Where the total
+Every pipeline of a cluster writes its charges to one compacted topic. The first record with a key counts. Where the total
 renews, standing.py says what begins.
 """
 
@@ -24,7 +24,7 @@ def charge_of(settings: Settings, raw_topic: str, window: int, epoch: str, guara
         end=settings.calendar.end_of(WindowStart(window)),
         raw_topic=raw_topic,
         window=window,
-        pipeline=settings.pipeline.name,
+        pipeline=settings.application,
         epoch=epoch,
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
@@ -80,7 +80,7 @@ class Charges:
     def __init__(
         self, settings: Settings, clients: Clients, raw_topics: Callable[[], Collection[str]] | None = None
     ) -> None:
-        self.topic = codec.topic_name(settings.pipeline.prefix)
+        self.topic = settings.topics.charges
         self._settings = settings
         self._clients = clients
         self._raw_topics = raw_topics or (lambda: settings.input.listed)
@@ -114,7 +114,7 @@ class Charges:
 
     def withdrawal(self, window: int, epoch: str) -> Output:
         """Tombstones for this pipeline's charges for a window (start in ms) of which nothing is published, as part of a commit."""
-        name, topics = self._settings.pipeline.name, self._raw_topics()
+        name, topics = self._settings.application, self._raw_topics()
         keys = [codec.key(topic, window, name, epoch) for topic in topics]
         return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
 
@@ -126,7 +126,7 @@ class Charges:
         """
         self.read(complete=False)
         topics = self._raw_topics()
-        keys = {codec.key(topic, window, self._settings.pipeline.name, epoch) for topic in topics}
+        keys = {codec.key(topic, window, self._settings.application, epoch) for topic in topics}
         with self._lock:
             if not topics or not keys <= self._charges.keys():
                 return None
@@ -144,7 +144,7 @@ class Charges:
         with self._lock:
             if not all(self._has(topic, window, epoch) for topic in topics):
                 return False
-        place = (self._settings.pipeline.name, epoch, window)
+        place = (self._settings.application, epoch, window)
         ours = next((n for n, c in enumerate(charges) if (c.pipeline, c.epoch, c.window) == place), None)
         if ours is None:
             return False
@@ -154,7 +154,7 @@ class Charges:
         return True
 
     def _has(self, raw_topic: str, window: int, epoch: str) -> bool:
-        return codec.key(raw_topic, window, self._settings.pipeline.name, epoch) in self._charges
+        return codec.key(raw_topic, window, self._settings.application, epoch) in self._charges
 
 
 def guarantee_of(charge: codec.Charge) -> Guarantee:

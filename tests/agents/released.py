@@ -31,6 +31,7 @@ def settings(servers: str = "localhost:1", directory: Path = Path(), **sections:
         "privacy": {"epsilon": 6.0, "delta": 1e-9, "strategy": "toeplitz"},
         **sections,
     }
+    data["topics"] = {"charges": f"{data['pipeline'].get('prefix', 'susurrus')}.charges", **data.get("topics", {})}
     if data["privacy"] is None:  # kinds with a promise of their own
         del data["privacy"]
     return settings_from(data, directory=directory, environ={})

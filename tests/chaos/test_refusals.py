@@ -16,7 +16,6 @@ from confluent_kafka import KafkaException, TopicPartition
 from susurrus.agents.operations.status import PartitionStatus, collect
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.topics import tick
-from susurrus.topics.charges import topic_name
 from susurrus.topics.wire.packing import Kind, kind_of
 from susurrus.topics.wire.timestamps import format_time
 from tests.broker import Broker, wait_for
@@ -308,7 +307,7 @@ def test_a_worker_does_not_begin_on_a_raw_topic_stamped_otherwise_than_the_clock
         assert f'set clock.kind = "{fits}" in the file' in said
         for topic in ("ledger", "by-user", "progress"):
             assert kafka.read_all(pipeline.settings.topic(topic)) == []
-        assert kafka.read_all(topic_name(pipeline.settings.pipeline.prefix)) == []
+        assert kafka.read_all(pipeline.settings.topics.charges) == []
     live["clock"]["kind"] = fits
     with Pipeline(kafka, tmp_path, raw, {**SMALL, **live}) as pipeline:
         pipeline.start()

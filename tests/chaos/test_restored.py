@@ -174,7 +174,7 @@ def wait_until_alone(pipeline: Pipeline) -> None:
 
 def charged(pipeline: Pipeline) -> list[tuple[str, int]]:
     """(epoch, window start) of every charge."""
-    topic = charges.topic_name(pipeline.settings.pipeline.prefix)
+    topic = pipeline.settings.topics.charges
     rows = [charges.decode(m.value()) for m in pipeline.broker.read_all(topic) if m.value()]
     return [(row.epoch, row.window) for row in rows]
 

@@ -103,7 +103,7 @@ def test_users_and_their_caps_are_those_of_all_topics_whoever_is_killed(kafka: B
         )
         assert start.sources == (Run(first, 0, 2), Run(second, 0, 3))
         assert set(start.topic_ids) == {first, second}
-        charged = [charges.decode(m.value()) for m in kafka.read_all(f"{pipeline.settings.pipeline.prefix}.charges")]
+        charged = [charges.decode(m.value()) for m in kafka.read_all(pipeline.settings.topics.charges)]
         assert sorted(charge.raw_topic for charge in charged) == sorted((first, second))
         rows = collect(pipeline_of(pipeline.settings))
         assert [row.partition for row in rows.partitions if row.stage == "route"] == [0, 1, 2, 3, 4]
@@ -195,7 +195,7 @@ def test_a_topic_is_added_while_a_worker_runs_and_counts_from_a_public_instant(k
         assert (totals["in"], totals["interval_moved"], totals["late"]) == (read, 0, 0)
         assert min(int(block.offset.min()) for block in blocks(pipeline, 1)) == history
         assert min(int(block.interval.min()) for block in blocks(pipeline, 1)) >= announced.from_interval
-        charged = [charges.decode(m.value()) for m in kafka.read_all(f"{pipeline.settings.pipeline.prefix}.charges")]
+        charged = [charges.decode(m.value()) for m in kafka.read_all(pipeline.settings.topics.charges)]
         windows = {charge.window for charge in charged}
         assert {(c.raw_topic, c.window) for c in charged} == {(t, w) for t in (first, second) for w in windows}
         assert collect(pipeline_of(pipeline.settings)).charged == len(windows)

@@ -58,7 +58,7 @@ def log_of(pipeline: Pipeline) -> list[Charge]:
 
 def charged(pipeline: Pipeline) -> list[int]:
     """The windows of this pipeline that are charged."""
-    return sorted(one.window for one in log_of(pipeline) if one.pipeline == pipeline.settings.pipeline.name)
+    return sorted(one.window for one in log_of(pipeline) if one.pipeline == pipeline.settings.application)
 
 
 def released(pipeline: Pipeline) -> set[str]:
@@ -96,10 +96,9 @@ def test_windows_without_room_are_skipped_in_the_same_way_whoever_is_killed(
 
 
 def test_two_pipelines_that_begin_at_once_share_one_period(kafka: Broker, raw: str, tmp_path: Path) -> None:
-    """Nothing but the order of the log decides; together they stay within the total in every period."""
-    prefix = {"pipeline": {"prefix": kafka.new_prefix()}}
-    first = Pipeline(kafka, tmp_path, raw, merged(ROOM_FOR_ONE, merged(prefix, {"pipeline": {"name": "first"}})))
-    second = Pipeline(kafka, tmp_path, raw, merged(ROOM_FOR_ONE, merged(prefix, {"pipeline": {"name": "second"}})))
+    """Of one name, under two prefixes: the order of the cluster's log decides, and together they stay within the total."""
+    cluster = merged(ROOM_FOR_ONE, {"topics": {"charges": f"{kafka.new_prefix()}.charges"}})
+    first, second = (Pipeline(kafka, tmp_path, raw, cluster) for _ in range(2))
     with first, second:
         with first.held(), second.held():
             pass
@@ -112,7 +111,8 @@ def test_two_pipelines_that_begin_at_once_share_one_period(kafka: Broker, raw: s
         worst = Periods(Budget(epsilon=6.0, delta=1e-9), 12 * HOUR).worst(spans)
         assert worst is not None
         assert Budget(epsilon=6.0, delta=1e-9).allows(worst[1])
-        assert first.settings.pipeline.prefix == second.settings.pipeline.prefix
+        assert first.settings.pipeline.name == second.settings.pipeline.name
+        assert first.settings.pipeline.prefix != second.settings.pipeline.prefix
 
 
 def wait_until_decided(pipeline: Pipeline) -> None:

@@ -197,7 +197,7 @@ def test_a_new_epoch_reads_all_topics_again_and_is_charged_on_each(
         # Fresh noise over the same counts.
         again = {place[1:]: values for place, values in estimates(pipeline).items() if place[0] == new}
         assert again != {place[1:]: values for place, values in first.items()}
-        charged = [charges.decode(m.value()) for m in kafka.read_all(f"{pipeline.settings.pipeline.prefix}.charges")]
+        charged = [charges.decode(m.value()) for m in kafka.read_all(pipeline.settings.topics.charges)]
         assert Counter((charge.raw_topic, charge.epoch) for charge in charged) == {
             (topic, epoch): 1 for topic in topics for epoch in (old, new)
         }

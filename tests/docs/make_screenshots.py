@@ -31,7 +31,6 @@ from susurrus.agents.demo.weblog import DAY, WebLog
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS, EmbeddedBroker
-from susurrus.topics import charges
 from tests.browser import chromium
 
 IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
@@ -136,7 +135,7 @@ def page_of(demo: Demo, browser: Browser, **options: Any) -> Iterator[tuple[str,
         for topic in (
             settings.input.topic,
             *(settings.topic(spec.name) for spec in settings.topic_specs),
-            charges.topic_name(settings.pipeline.prefix),
+            settings.topics.charges,
         ):
             broker.create(topic)
         bars = stack.enter_context(Progress(console=Console(stderr=True)))

@@ -129,7 +129,9 @@ def test_a_charge_survives_and_is_named_by_what_it_charges():
     key, value = charges.encode(CHARGE)
     assert key == b"charge/web/1970-01-01T00:00:00Z/page-views/6f0c"
     assert charges.decode(value) == CHARGE
-    assert charges.topic_name("susurrus") == "susurrus.charges"
+    assert charges.seen_by("susurrus", "susurrus.web") == "web"
+    assert charges.seen_by("susurrus", "susurrus.web/tune") == "web/tune"
+    assert charges.seen_by("susurrus", "other.web") == "other.web"
 
 
 def test_a_damaged_charge_is_malformed():

@@ -18,7 +18,6 @@ from susurrus.agents.histogram.releases import Release, ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import EmbeddedBroker
 from susurrus.agents.pipelines import load_settings
-from susurrus.topics import charges
 from tests.toys.column import SumOfSquares
 from tests.toys.format import MessagePack
 from tests.toys.strategy import Frugal, registered
@@ -83,7 +82,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Histog
         (tmp_path / "toys.toml").write_text(text)
         secrets.create(tmp_path / "secret")
         found = HistogramSettings.of(load_settings(tmp_path / "toys.toml", {}))
-        for topic in ("raw", *(found.topic(spec.name) for spec in found.topic_specs), charges.topic_name("susurrus")):
+        for topic in ("raw", *(found.topic(spec.name) for spec in found.topic_specs), found.topics.charges):
             broker.create(topic)
         yield found
 

@@ -38,8 +38,11 @@ CONFIGURATION: dict[str, Any] = {
     "window": {"trigger_every": "12h"},
     "bounds": {"max_records_per_user": 1},
     "privacy": {"epsilon": 6.0, "delta": 1e-9},
-    "topics": {"by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1},
-}
+    "topics": {
+        "charges": "acl.charges", "by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1,
+        "min_insync_replicas": 1,
+    },
+}  # fmt: skip
 
 
 def run(*arguments: str) -> str:
@@ -165,6 +168,7 @@ def test_on_a_cluster_of_raw_topics_a_worker_needs_no_right_but_to_read_them(gua
     far = {"bootstrap_servers": guarded.password, "properties": guarded.new_user("acl-far")}
     own = {
         "pipeline": {"prefix": "acl-far"},
+        "topics": {"charges": "acl-far.charges"},
         "kafka": near,
         "input": {"topic": "acl-far", "kafka": far},
         "worker": {"data_directory": str(tmp_path / "state")},

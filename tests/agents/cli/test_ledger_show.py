@@ -118,7 +118,10 @@ def show(config: Path, *options: str) -> tuple[int, str, str]:
 def configured(broker: Broker, directory: Path, **more: str) -> Path:
     config = directory / "p.toml"
     text = CONFIG.format(servers=broker.bootstrap_servers).replace("embedded = true", "")
-    config.write_text(text.replace('prefix = "t"', f'prefix = "{broker.new_prefix()}"'))
+    prefix = broker.new_prefix()
+    config.write_text(
+        text.replace('prefix = "t"', f'prefix = "{prefix}"') + f'\n[topics]\ncharges = "{prefix}.charges"\n'
+    )
     return config
 
 
@@ -126,7 +129,7 @@ def test_where_there_is_no_log_of_charges_it_says_how_to_get_one(kafka: Broker, 
     config = configured(kafka, tmp_path)
     code, out, err = show(config)
     assert (code, out) == (2, "")
-    assert 'charges": does not exist, so nothing was charged yet under pipeline.prefix=' in one_line(err)
+    assert 'charges": does not exist, so nothing was charged yet on this cluster; ' in one_line(err)
     assert "create it with `susurrus topics create --config ...`" in one_line(err)
     assert show(config, "--json")[:2] == (2, "")
 
@@ -185,6 +188,7 @@ def test_two_pipelines_share_a_budget_and_the_account_is_the_hand_arithmetic(kaf
     produce(kafka, raw, web_log(2))
     prefix, total = kafka.new_prefix(), {"epsilon": 14.0, "delta": 1e-8}
     common: dict[str, Any] = {"budget": total, "window": {"length": "6h", "trigger_every": "6h"}}
+    common["topics"] = {"charges": f"{prefix}.charges"}
     first = {**common, "pipeline": {"name": "first", "prefix": prefix}}
     second = {**common, "pipeline": {"name": "second", "prefix": prefix}, "privacy": {"epsilon": 4.0}}
     with contextlib.ExitStack() as stack, mpmath.workdps(50):

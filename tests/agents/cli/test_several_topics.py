@@ -121,7 +121,7 @@ def test_commands_before_and_beside_a_worker(kafka: Broker, tmp_path: Path, topi
         spent = " ".join(run(pipeline, "ledger", "show").split())
         assert first in spent
         assert second in spent
-        log = kafka.read_all(charges.topic_name(pipeline.settings.pipeline.prefix))
+        log = kafka.read_all(pipeline.settings.topics.charges)
         made = [charges.decode(message.value()) for message in log]
         assert {charge.raw_topic for charge in made if not charges.pays_for_window(charge)} == set(topics)  # tune's
 

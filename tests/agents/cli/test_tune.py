@@ -165,7 +165,7 @@ def raw(kafka: Broker, once: Any) -> str:
 
 
 def charged(pipeline: Pipeline) -> list[codec.Charge]:
-    topic = codec.topic_name(pipeline.settings.pipeline.prefix)
+    topic = pipeline.settings.topics.charges
     return [codec.decode(message.value()) for message in pipeline.broker.read_all(topic)]
 
 
@@ -184,14 +184,14 @@ def test_a_window_of_the_topic_is_charged_before_the_answer_and_the_worker_goes_
         answers = json.loads(out)
         assert abs(answers["users"]["estimate"] - 2_365) < 100
         assert [a["value"] for a in answers["recommendations"]] == SURE_ANSWERS
-        [charge] = charged(pipeline)
-        assert (charge.pipeline, charge.window, charge.epsilon) == ("web/tune", 807_235_200_000, 4.0)
+        [charge], name = charged(pipeline), pipeline.settings.application
+        assert (charge.pipeline, charge.window, charge.epsilon) == (f"{name}/tune", 807_235_200_000, 4.0)
         assert charge.epoch == answers["run"]
         assert charge.mu == answers["mu"] < 2.6
         # A worker charges its window beside it, and the status counts one window.
         pipeline.start(SUSURRUS_SECRET=SECRET)
         pipeline.wait()
-        assert [c.pipeline for c in charged(pipeline)] == ["web/tune", "web"]
+        assert [c.pipeline for c in charged(pipeline)] == [f"{name}/tune", name]
         status = collect(pipeline_of(pipeline.settings))
         assert (status.charged, status.charged_all) == (1, 1)
 
@@ -230,7 +230,7 @@ def test_a_file_is_not_answered_where_it_cannot_be_charged(kafka: Broker, tmp_pa
         assert "none of 30,969 records is good: 30,969 MISSING_USER (the user is missing or null)" in err
         assert charged(pipeline) == []
         # Neither is anything shown unpaid.
-        pipeline.data = merged(pipeline.data, {"pipeline": {"prefix": "absent"}, "input": {"user": "host"}})
+        pipeline.data = merged(pipeline.data, {"topics": {"charges": "absent.charges"}, "input": {"user": "host"}})
         pipeline.write_config()
         code, out, err = run("--config", pipeline.config, "--sample", LOG, "--yes", width=400)
         assert code == 2

@@ -32,7 +32,7 @@ def write(of: Settings, records: Mapping[str, Sequence[tuple[bytes, bytes]]], pa
     """Write (key, value) pairs to the pipeline's topics, by name; announcements last. "charges" is the prefix's."""
     producer = Producer({**librdkafka(of.kafka), "log_level": 2})
     for name in sorted(records, key=lambda name: name == "progress"):
-        topic = charges.topic_name(of.pipeline.prefix) if name == "charges" else of.topic(name)
+        topic = of.topics.charges if name == "charges" else of.topic(name)
         for key, value in records[name]:
             producer.produce(topic, value, key, partition=0 if name in ("progress", "charges") else partition)
         assert producer.flush(10) == 0
@@ -44,7 +44,7 @@ def charge(of: Settings, window: int, *, pipeline: str | None = None, mu: float 
         charges.Charge(
             raw_topic=of.input.topic,
             window=window,
-            pipeline=pipeline or of.pipeline.name,
+            pipeline=pipeline or of.application,
             epoch=EPOCHS[1],
             epsilon=6.0,
             delta=1e-9,
@@ -65,7 +65,7 @@ def dashboard(settings: Settings, **options: Any) -> Iterator[DashboardServer]:
 def create(broker: Broker, settings: Settings) -> None:
     """Make the topics of an embedded broker appear."""
     names = [settings.topic(spec.name) for spec in settings.topic_specs]
-    for topic in (*names, charges.topic_name(settings.pipeline.prefix)):
+    for topic in (*names, settings.topics.charges):
         broker.admin().list_topics(topic, timeout=10)
 
 

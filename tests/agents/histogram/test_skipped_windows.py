@@ -118,7 +118,7 @@ def standing(rows: Iterable[tuple[bytes, bytes | None]]) -> set[int]:
     """The windows of this pipeline whose charges are in the log."""
     found = dict(rows)
     charges = [charge_codec.decode(value) for value in found.values() if value is not None]
-    return {charge.window for charge in charges if charge.pipeline == "page-views"}
+    return {charge.window for charge in charges if charge.pipeline == "t.page-views"}
 
 
 @pytest.mark.parametrize("strategy", ["toeplitz", "closing"])

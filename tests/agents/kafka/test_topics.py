@@ -10,7 +10,6 @@ from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.topics import create_topics, few_brokers
 from susurrus.agents.pipelines import pipeline_of, settings_from
 from susurrus.mechanisms.errors import SusurrusError
-from susurrus.topics.charges import topic_name
 from tests.broker import Broker
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -24,10 +23,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def pipeline(kafka: Broker, kind: str, raw: str) -> Settings:
+    prefix = kafka.new_prefix()
     data = {
-        "pipeline": {"name": "p", "kind": kind, "prefix": kafka.new_prefix()},
+        "pipeline": {"name": "p", "kind": kind, "prefix": prefix},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
         "topics": {
+            "charges": f"{prefix}.charges",
             "by_user_partitions": 2,
             "bounded_partitions": 2,
             "replication_factor": 1,
@@ -51,14 +52,14 @@ def test_what_is_missing_is_named_and_what_was_created_is_in_order(
 ) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 3, {"message.timestamp.type": "LogAppendTime"})
     settings = pipeline(kafka, kind, raw)
-    names = {settings.topic(spec.name) for spec in settings.topic_specs} | {topic_name(settings.pipeline.prefix)}
+    names = {settings.topic(spec.name) for spec in settings.topic_specs} | {settings.topics.charges}
     before = pipeline_of(settings).check_topics(admin)
     assert {found.subject for found in before if found.text == "is missing"} == names
     assert {found.action for found in before if found.level == "failure"} == {"run `susurrus topics create`"}
     create_topics(settings, admin)
     after = pipeline_of(settings).check_topics(admin)
     assert {found.level for found in after} == {"ok"}
-    assert {found.subject for found in after} >= names - {topic_name(settings.pipeline.prefix)}
+    assert {found.subject for found in after} >= names - {settings.topics.charges}
     ledger = ConfigResource(ResourceType.TOPIC, settings.topic("ledger"))
     assert admin.describe_configs([ledger])[ledger].result()["segment.bytes"].value == str(16 << 20)
 
@@ -69,8 +70,10 @@ def test_what_create_made_with_the_defaults_is_in_order_on_one_broker(
     kafka: Broker, admin: AdminClient, strategy: str, form: str
 ) -> None:
     raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "LogAppendTime"})
+    prefix = kafka.new_prefix()
     data = {
-        "pipeline": {"name": "p", "prefix": kafka.new_prefix()},
+        "pipeline": {"name": "p", "prefix": prefix},
+        "topics": {"charges": f"{prefix}.charges"},
         "kafka": {"bootstrap_servers": kafka.bootstrap_servers},
         "input": {"user": "u", "key": ["k"], "topic": raw},
         "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": strategy},
@@ -87,7 +90,7 @@ def test_what_create_made_with_the_defaults_is_in_order_on_one_broker(
 
 def test_what_is_not_as_create_makes_it_is_wrong(kafka: Broker, admin: AdminClient) -> None:
     settings = pipeline(kafka, "local", "none")
-    shared = kafka.create_topic(topic_name(settings.pipeline.prefix), 1, {"cleanup.policy": "delete"})
+    shared = kafka.create_topic(settings.topics.charges, 1, {"cleanup.policy": "delete"})
     kafka.create_topic(settings.topic("estimate"), 2)
     create_topics(settings, admin)
     wrong = {

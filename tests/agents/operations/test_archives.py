@@ -13,7 +13,6 @@ from susurrus.agents.operations.preflight.run import preflight
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ending import MISCONFIGURED
-from susurrus.topics.charges import topic_name
 from tests.broker import Broker, wait_for
 from tests.pipeline import SECRET, Pipeline, archive_topic, produce
 from tests.waiting import PATIENCE
@@ -66,7 +65,7 @@ def test_an_archive_of_which_nothing_is_left_is_refused_by_worker_preflight_and_
         found = collect(made)
         assert [one.subject for one in explain(made, facts_of(made, found, now=WINDOW))] == ["deleted"]
         assert (found.epoch, found.charged) == ("", 0)
-        for name in (pipeline.settings.topic("ledger"), topic_name(pipeline.settings.pipeline.prefix)):
+        for name in (pipeline.settings.topic("ledger"), pipeline.settings.topics.charges):
             assert not kafka.read_all(name)
 
 

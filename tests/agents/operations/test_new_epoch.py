@@ -73,7 +73,7 @@ def said(window: int, trigger: int = 4, *, epoch: int = 1, partition: int = 0) -
     )  # fmt: skip
 
 
-def charge(window: int, *, epoch: int = 1, pipeline: str = "page-views") -> charges.Charge:
+def charge(window: int, *, epoch: int = 1, pipeline: str = "t.page-views") -> charges.Charge:
     return charges.Charge(
         raw_topic="raw", window=window, pipeline=pipeline, epoch=EPOCHS[epoch], epsilon=6.0, delta=1e-9, mu=0.9,
         delta_selection=5e-10,
@@ -181,8 +181,8 @@ def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
     kept = [charge(TODAY, epoch=2), charge(TODAY, pipeline="other")]
     plan = work(log, kept, number=0).plan(NOW)
     assert [(c.window, c.epoch, c.pipeline) for c in plan.forgotten] == [
-        (TODAY - DAY, EPOCHS[1], "page-views"),
-        (TODAY, EPOCHS[1], "page-views"),
+        (TODAY - DAY, EPOCHS[1], "t.page-views"),
+        (TODAY, EPOCHS[1], "t.page-views"),
     ]
     assert {(c.epsilon, c.mu) for c in plan.forgotten} == {(plan.guarantee.epsilon, plan.guarantee.mu)}
     assert (plan.before, plan.number) == ("", 3)  # higher than anything that readers have seen

@@ -43,7 +43,10 @@ class Setting:
             "input": {"topic": self.raw, "user": "u", "key": ["k"]},
             "clock": {"kind": "producer"},
             "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz", "secret_file": "secret"},
-            "topics": {"by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1},
+            "topics": {
+                "charges": f"{self.prefix}.charges", "by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1,
+                "min_insync_replicas": 1,
+            },
             "worker": {"data_directory": str(directory / "state")},
         }  # fmt: skip
 

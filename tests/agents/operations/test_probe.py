@@ -41,6 +41,7 @@ def settings_for(servers: str, properties: Mapping[str, Any], **sections: Any) -
             "input": {"topic": "raw", "user": "u", "key": ["k"]},
             "privacy": {"epsilon": 1.0, "delta": 1e-9, "strategy": "toeplitz"},
             "topics": {
+                "charges": "s.charges",
                 "by_user_partitions": 2, "bounded_partitions": 2, "replication_factor": 1, "min_insync_replicas": 1
             },
             **sections,

@@ -25,7 +25,7 @@ def costing(mu: float) -> Guarantee:
 
 
 def charged(pipeline: Pipeline) -> list[codec.Charge]:
-    topic = codec.topic_name(pipeline.settings.pipeline.prefix)
+    topic = pipeline.settings.topics.charges
     return [codec.decode(message.value()) for message in pipeline.broker.read_all(topic)]
 
 
@@ -43,7 +43,12 @@ def test_a_charge_is_in_the_log_and_in_every_sum_but_is_no_window(pipeline: Pipe
         run = account.charge(WINDOW, costing(0.25))
         account.charge(WINDOW, costing(0.25))
         [first, second] = charged(pipeline)
-        assert (first.pipeline, first.epoch, first.window, first.mu) == ("web/tune", run, WINDOW, 0.25)
+        assert (first.pipeline, first.epoch, first.window, first.mu) == (
+            f"{pipeline.settings.application}/tune",
+            run,
+            WINDOW,
+            0.25,
+        )
         assert first.epoch != second.epoch
         assert account.spent().mu_squared == pytest.approx(0.125)
         assert account.windows_left(costing(0.5)) is None
@@ -113,7 +118,7 @@ def test_of_two_runs_at_once_the_log_lets_the_first_through(pipeline: Pipeline) 
 
 
 def test_without_the_log_of_charges_nothing_goes_on(pipeline: Pipeline) -> None:
-    pipeline.data = merged(pipeline.data, {"pipeline": {"prefix": "absent"}})
+    pipeline.data = merged(pipeline.data, {"topics": {"charges": "absent.charges"}})
     clients = clients_of(pipeline.settings, quiet=True)
     try:
         account = ChargingAccount(pipeline.settings, clients, "tune")

@@ -28,7 +28,7 @@ FITTING = 2
 
 
 def charge(
-    window: int, pipeline: str = "page-views", epoch: str = "now", *, raw: str = "raw", mu: float = MU
+    window: int, pipeline: str = "t.page-views", epoch: str = "now", *, raw: str = "raw", mu: float = MU
 ) -> Charge:
     return Charge(
         raw_topic=raw, window=window * DAY, pipeline=pipeline, epoch=epoch, epsilon=6.0, delta=2e-9, mu=mu,
@@ -69,9 +69,10 @@ BEFORE = {
     "own earlier epochs": [charge(0, epoch="first"), charge(1, epoch="second")],
     "the same window in earlier epochs": [charge(2, epoch="first"), charge(2, epoch="second")],
     "other pipelines": [charge(0, "visitors", "other"), charge(1, "sales", "another")],
+    "its own name under other prefixes": [charge(0, "u.page-views"), charge(2, "u.page-views")],
     "other pipelines in the same window": [charge(2, "visitors", "other"), charge(2, "sales", "another")],
     "an epoch of the same name elsewhere": [charge(0, "visitors", "now"), charge(2, "sales", "now")],
-    "commands": [charge(2, "page-views/tune", "run-1"), charge(2, "page-views/tune", "run-2")],
+    "commands": [charge(2, "t.page-views/tune", "run-1"), charge(2, "t.page-views/tune", "run-2")],
     "commands of others": [charge(1, "sales/tune", "run-1"), charge(2, "visitors/tune", "run-1")],
     "some of each": [charge(1, "sales"), charge(2, epoch="first")],
 }
@@ -92,7 +93,7 @@ LOGS = st.lists(
     st.builds(
         charge,
         st.integers(0, 3),
-        st.sampled_from(["page-views", "page-views", "visitors", "page-views/tune"]),
+        st.sampled_from(["t.page-views", "t.page-views", "other.page-views", "t.page-views/tune"]),
         st.sampled_from(["now", "first", "second"]),
         raw=st.sampled_from(["raw", "raw", "raw", "elsewhere"]),
         mu=st.sampled_from([0.6, 0.9, 1.2]),
@@ -142,11 +143,11 @@ def test_the_log_is_read_on_from_where_it_was_read() -> None:
 
 
 def own_only(charges: list[Charge]) -> list[Charge]:
-    return [one for one in charges if one.pipeline == "page-views"]
+    return [one for one in charges if one.pipeline == "t.page-views"]
 
 
 def without_earlier_epochs(charges: list[Charge]) -> list[Charge]:
-    return [one for one in charges if one.pipeline != "page-views" or one.epoch == "now"]
+    return [one for one in charges if one.pipeline != "t.page-views" or one.epoch == "now"]
 
 
 def windows_only(charges: list[Charge]) -> list[Charge]:
@@ -156,7 +157,15 @@ def windows_only(charges: list[Charge]) -> list[Charge]:
 @pytest.mark.parametrize(
     ("forgets", "noticed"),
     [
-        (own_only, {"other pipelines", "other pipelines in the same window", "an epoch of the same name elsewhere"}),
+        (
+            own_only,
+            {
+                "other pipelines",
+                "other pipelines in the same window",
+                "an epoch of the same name elsewhere",
+                "its own name under other prefixes",
+            },
+        ),
         (without_earlier_epochs, {"own earlier epochs", "the same window in earlier epochs"}),
         (windows_only, {"commands", "commands of others"}),
     ],
@@ -211,7 +220,12 @@ def test_what_a_window_is_charged_is_the_whole_guarantee_under_its_own_name(epoc
     clients: Any = ChargeLog()
     configured = settings(budget=BUDGET)
     written = charge_of(configured, "raw", 5 * DAY, epoch, promise)
-    assert (written.raw_topic, written.pipeline, written.window, written.epoch) == ("raw", "page-views", 5 * DAY, epoch)
+    assert (written.raw_topic, written.pipeline, written.window, written.epoch) == (
+        "raw",
+        "t.page-views",
+        5 * DAY,
+        epoch,
+    )
     assert module.guarantee_of(written) == promise
     output = Charges(configured, clients).output(5 * DAY, epoch, promise)
     assert [(row["key"], row["value"]) for row in output.messages] == [encode(written)]

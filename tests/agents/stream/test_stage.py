@@ -130,7 +130,7 @@ def test_tops_publishes_what_the_mechanism_releases(kafka, raw, values, tmp_path
         promises = [record for record in records if isinstance(record, ledger.EventLevel)]
         assert sorted(record.partition for record in promises) == [0, 1]
         assert {(record.epsilon, record.delta, record.unit) for record in promises} == {(1.0, 0.0, "event")}
-        assert not kafka.read_all(f"{pipeline.settings.pipeline.prefix}.charges")  # never mixed with user level
+        assert not kafka.read_all(pipeline.settings.topics.charges)  # never mixed with user level
 
 
 @CRASH_POINTS
