@@ -48,7 +48,7 @@ class RollingHeader:
 
 
 class RollingColumns(NamedTuple):
-    """Rows of one trigger as columns. keys: canonical JSON. counted_from, counted_until: int64[n], ms. period_start: ms.
+    """Rows of one trigger as columns. keys: canonical JSON. counted_from, counted_until: int64[n], ms.
 
     release: the trigger as `histogram.RowColumns` has it, by its window.
     """
@@ -58,7 +58,6 @@ class RollingColumns(NamedTuple):
     columns: list[ColumnRows]
     counted_from: npt.NDArray[np.int64]
     counted_until: npt.NDArray[np.int64]
-    period_start: int
 
 
 class _PackedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,12 +132,9 @@ def decode_rows(values: Sequence[bytes]) -> Iterator[RollingColumns]:
         raise MalformedRecord(f"rolling row: {error}") from None
     for found in {row.schema for row in decoded} - {VERSION}:
         raise MalformedRecord(f"rolling row schema={found} is not {VERSION}: upgrade the reader")
-    for (period_start, _, start, window_end, trigger, of_triggers, strategy, epoch), group in groupby(
-        decoded, _of_release
-    ):
+    for (_, _, start, window_end, trigger, of_triggers, strategy, epoch), group in groupby(decoded, _of_release):
         together = list(group)
         try:
-            begins = parse_time(period_start)
             release = TriggerHeader(
                 window_start=parse_time(start),
                 window_end=parse_time(window_end),
@@ -154,9 +150,7 @@ def decode_rows(values: Sequence[bytes]) -> Iterator[RollingColumns]:
         except ValueError as error:
             raise MalformedRecord(f"rolling row: {error}") from None
         columns = histogram.columns_of([row.values for row in together], f"trigger={trigger} window_start={start}")
-        yield RollingColumns(
-            release, [bytes(row.key) for row in together], columns, counted_from, counted_until, begins
-        )
+        yield RollingColumns(release, [bytes(row.key) for row in together], columns, counted_from, counted_until)
 
 
 def _times(texts: list[str]) -> npt.NDArray[np.int64]:

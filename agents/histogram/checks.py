@@ -21,7 +21,6 @@ from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSet
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.strategy import Strategy
-from susurrus.mechanisms.windows import CalendarLength
 from susurrus.topics.records.raw import ComputedField, RawSchema
 
 
@@ -135,12 +134,7 @@ def rolling(window: HistogramWindowSettings, chosen: type[Strategy[Any]]) -> Ite
             f'window.rolling: not with strategy "{chosen.name}", whose rows stay as they were until their key is released again; '
             "choose another privacy.strategy, or leave it out"
         )
-    if isinstance(window.length, CalendarLength):
-        yield (
-            f'window.rolling: not with window.length = "{window.length}", whose windows differ in length, and have no time of day '
-            'in common where clocks change; use a duration, such as "24h", or leave it out'
-        )
-    elif window.length == window.trigger_every:
+    if window.length == window.trigger_every:
         yield (
             "window.rolling: a window's only release is the last window.length already; leave it out, or use a shorter "
             "window.trigger_every"

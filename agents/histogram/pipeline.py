@@ -26,6 +26,7 @@ from susurrus.agents.histogram.new_beginning import NEW_EPOCH, HistogramBeginnin
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.rolling_releases import RollingReader
+from susurrus.agents.histogram.same_time import triggers_to_end
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.view import HistogramView, RollingHistogramView
 from susurrus.agents.kafka.clients import Clients
@@ -321,10 +322,16 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         reader = RollingReader if rolling else ReleaseReader
         if rolling:
             self._has_rolling("rolling=True")
-        last = self.settings.window.triggers_to_end
+        calendar = self.settings.calendar
+
+        def last(of_window: int, of_triggers: int) -> int:
+            """The last release of a window; of the rolling view, that at its end."""
+            if not rolling:
+                return of_triggers
+            return triggers_to_end(calendar, calendar.window_at(of_window))
 
         def wanted(of_window: int, trigger: int, of_triggers: int) -> bool:
-            return window in (None, of_window) and (not final or trigger == (last if rolling else of_triggers))
+            return window in (None, of_window) and (not final or trigger == last(of_window, of_triggers))
 
         everything = window is None and not final
         since = None if window is None else window + self.settings.window.trigger_every  # the time of its first trigger

@@ -15,6 +15,7 @@ import numpy as np
 
 from susurrus.agents.histogram.columns.layout import Layout
 from susurrus.agents.histogram.kept_rows import KEPT, KeptRows, before
+from susurrus.agents.histogram.same_time import same_time_before, triggers_to_end
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import SortedRows
 from susurrus.agents.runtime.commit import Commit
@@ -75,8 +76,8 @@ class RollingView:
 
     def take(self, window: WindowIndex, trigger: Trigger, rows: SortedRows, commit: Commit) -> RollingRows | None:
         """Keep the rows of a trigger. Returns the view's rows; None for triggers behind a window's end, which have none."""
-        length = self._length(window)
-        if trigger > length + self._length(self._calendar.following(window)):
+        length = triggers_to_end(self._calendar, window)
+        if trigger > length + triggers_to_end(self._calendar, self._calendar.following(window)):
             return None  # the next window is over, and no view needs these rows
         self._of(window).keep(trigger, rows, commit)
         if trigger > length:
@@ -88,10 +89,6 @@ class RollingView:
             commit.drop(*before(window))
         return found
 
-    def _length(self, window: WindowIndex) -> int:
-        """How many triggers a window has until its end."""
-        return self._calendar.first_interval(self._calendar.following(window)) - self._calendar.first_interval(window)
-
     def _of(self, window: WindowIndex) -> KeptRows:
         if window not in self._windows:
             self._windows[window] = KeptRows(self._store, window, self._columns)
@@ -102,8 +99,9 @@ class RollingView:
         before = calendar.preceding(window)
         start, start_before = calendar.window_start(window), calendar.window_start(before)
         period_end = self._time(start, trigger)
+        since = same_time_before(calendar, self._services.settings.window.time_zone, window, trigger)
         header = RollingHeader(
-            period_start=self._time(start_before, trigger),
+            period_start=self._time(start_before, since),
             period_end=period_end,
             window_start=start,
             window_end=calendar.window_end(window),
@@ -112,7 +110,7 @@ class RollingView:
             strategy=self._services.strategy.plan.strategy,
             epoch=self._services.ledger.epoch,
         )
-        earlier = self._earlier(before, trigger)
+        earlier = self._earlier(before, trigger, since)
         n = len(today.keys)
         if earlier is None:
             whole, until = np.full(n, start), np.full(n, period_end)
@@ -150,28 +148,28 @@ class RollingView:
         """The time of a trigger of the window that starts then, ms."""
         return start + trigger * self._calendar.trigger_every
 
-    def _earlier(self, window: WindowIndex, trigger: Trigger) -> _Earlier | None:
-        """What the window before had after its own trigger of this number; None where nothing of that is known."""
-        end = Trigger(min(self._calendar.triggers_of(window), self._length(window) + trigger))
+    def _earlier(self, window: WindowIndex, trigger: Trigger, since: Trigger) -> _Earlier | None:
+        """What a window had after its trigger ``since``; None where nothing of that is known. trigger: of the window after it."""
+        end = Trigger(min(self._calendar.triggers_of(window), triggers_to_end(self._calendar, window) + trigger))
         strategy = self._services.strategy_of(window)
         kept = self._of(window)
-        start = kept.kept_from(trigger)
+        start = kept.kept_from(since)
         if start is None or start >= end or not kept.has(end):
             return None
         late, published = kept.end(end)
         n = len(late)
-        since = np.maximum(kept.first[:n], start)
+        begins = np.maximum(kept.first[:n], start)
         early = kept.first_rows[:n].copy()
         there = kept.measured(start)
         early[: len(there)] = there
-        counted = since < end
+        counted = begins < end
         own = np.broadcast_to(strategy.standard_errors()[end - 1], late.shape)
-        rest = RestOfWindow.of(strategy, since[counted], end)
+        rest = RestOfWindow.of(strategy, begins[counted], end)
 
         def parts(estimates: Int64s, std_errors: Floats) -> tuple[Int64s, Floats]:
             found, variances = np.zeros_like(late), np.zeros(late.shape)
             found[counted], variances[counted] = rest.rows(
-                since[counted], early[counted], late[counted], estimates[counted], std_errors[counted]
+                begins[counted], early[counted], late[counted], estimates[counted], std_errors[counted]
             )
             return found, variances
 
@@ -181,7 +179,7 @@ class RollingView:
             keys=kept.keys[:n],
             places=kept.places,
             counted=counted,
-            since=since,
+            since=begins,
             estimates=estimates,
             variances=variances,
             direct=direct,

@@ -14,13 +14,15 @@ import numpy.typing as npt
 from susurrus.agents.histogram.assembly import OpenRelease, ReleasedPart
 from susurrus.agents.histogram.estimates import Release, Rows, TopRelease
 from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.same_time import period_start
 from susurrus.mechanisms.arrays import Bools, Int64s
+from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.ranking import RowRanking
 from susurrus.topics import rolling
 from susurrus.topics.progress import Progress
+from susurrus.topics.records.zones import local_text
 from susurrus.topics.rolling import RollingColumns
-from susurrus.topics.wire.timestamps import format_time
 
 ROLLING_INSTANTS: Final = ("period_start", "period_end", "counted_from", "counted_until")
 """The columns that its rows have beside those of a release, all instants."""
@@ -72,11 +74,15 @@ class RollingRelease(Release):
         raise ConfigurationError("top: the ranking is of windows", "use only_whole().largest(limit, column)")
 
     def __repr__(self) -> str:
-        return f"RollingRelease(period_end={format_time(self.period_end)}, keys={len(self)}, whole={int(self.whole.sum())})"
+        end = local_text(self.time_zone, self.period_end)
+        return f"RollingRelease(period_end={end}, keys={len(self)}, whole={int(self.whole.sum())})"
 
     def head(self) -> dict[str, Any]:
         """As of a release, with the period in front."""
-        period = {"period_start": format_time(self.period_start), "period_end": format_time(self.period_end)}
+        period = {
+            "period_start": local_text(self.time_zone, self.period_start),
+            "period_end": local_text(self.time_zone, self.period_end),
+        }
         return period | super().head()
 
     def _instants(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -89,21 +95,21 @@ class RollingRelease(Release):
 
     def _note(self, row: int) -> str:
         since, until = int(self.counted_from[row]), int(self.counted_until[row])
-        said = [f"from {_short(since)}"] if since != self.period_start else []
-        said += [f"until {_short(until)}"] if until != self.period_end else []
+        said = [f"from {self._short(since)}"] if since != self.period_start else []
+        said += [f"until {self._short(until)}"] if until != self.period_end else []
         return " ".join(said)
+
+    def _short(self, instant: int) -> str:
+        """An instant without its year and offset, which the caption has."""
+        return local_text(self.time_zone, instant)[5:16].replace("T", " ")
 
     def caption(self, shown: int) -> str:
         """Which period, how many keys, and how many of them count less than it. shown: how many keys a table shows."""
         cut = f", {shown:,} shown" if shown < len(self) else ""
         less = len(self) - int(self.whole.sum())
         some = f", {less:,} of them count less" if less else ""
-        return f"{format_time(self.period_start)} to {format_time(self.period_end)} · {len(self):,} keys{some}{cut}"
-
-
-def _short(time: int) -> str:
-    """An instant without a year, which the caption has."""
-    return format_time(time)[5:].removesuffix("Z").removesuffix(":00").replace("T", " ")
+        since, until = (local_text(self.time_zone, instant) for instant in (self.period_start, self.period_end))
+        return f"{since} to {until} · {len(self):,} keys{some}{cut}"
 
 
 class RollingReader(ReleaseReader):
@@ -119,14 +125,15 @@ class RollingReader(ReleaseReader):
 
     def _made(self, whole: OpenRelease, parts: Sequence[ReleasedPart], order: list[int]) -> RollingRelease:
         release = super()._made(whole, parts, order)
+        settings = self._settings
+        calendar = settings.calendar
+        window = calendar.window_at(release.window_start)
         found = [part for part in parts if isinstance(part, RollingColumns)]
         none = np.empty(0, np.int64)
         of = {each.name: getattr(release, each.name) for each in fields(Release)}
         return RollingRelease(
             **of,
-            period_start=found[0].period_start
-            if found
-            else release.trigger_time - (release.window_end - release.window_start),
+            period_start=period_start(calendar, settings.window.time_zone, window, Trigger(release.trigger)),
             counted_from=np.concatenate([none, *(part.counted_from for part in found)])[order],
             counted_until=np.concatenate([none, *(part.counted_until for part in found)])[order],
         )

@@ -39,7 +39,8 @@ _LAST_PART: Final = (
 _WINDOWS: Final = {
     "TUMBLE": f"write TUMBLE(time, INTERVAL '1' DAY); {_LAST_PART}",
     "CUMULATE": f"write CUMULATE(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY): step, then size; {_LAST_PART}",
-    "HOP": "write HOP(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY), with TIMESTAMP '...' as a fourth part for the origin",
+    "HOP": "write HOP(time, INTERVAL '15' MINUTE, INTERVAL '1' DAY), with TIMESTAMP '...' as a fourth part for the origin, "
+    "or 'Europe/Berlin' for days of a time zone",
 }
 """The functions that make windows, and how each is written."""
 _OPTIONS: Final[dict[str, tuple[str, Reader]]] = {

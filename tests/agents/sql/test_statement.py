@@ -190,6 +190,9 @@ def test_window_and_topic() -> None:
     assert read(GOOD.replace("web_logs", '"web-logs"')).settings["input.topic"] == "web-logs"
     hop = read(GOOD.replace("TUMBLE(ts, ", "HOP(ts, INTERVAL '15' MINUTE, ")).settings
     assert hop == {**read(GOOD).settings, "window.rolling": True}
+    zoned = GOOD.replace("'1' DAY)", "'1' DAY, 'Europe/Berlin')")
+    hop = read(zoned.replace("TUMBLE(ts, ", "HOP(ts, INTERVAL '15' MINUTE, ")).settings
+    assert hop == {**read(zoned).settings, "window.rolling": True}
     assert read(GOOD.replace("TUMBLE(ts", 'TUMBLE("ROWTIME"')).settings["input.time"] == "ROWTIME"  # a field, quoted
 
 
