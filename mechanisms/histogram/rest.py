@@ -1,7 +1,7 @@
 """The rest of a window: what came after one of its triggers, from rows that are published already.
 
     row of trigger t, row of trigger E ──┐
-    the estimate of E that is published ─┴──▶ n_E - n_t, with its error ──▶ rolling views (agents/histogram/rolling/)
+    the estimate of E that is published ─┴──▶ n_E - n_t, with its error ──▶ rolling views (agents/histogram/rolling.py)
 
 With q_t and q_E the rows of the key's own measurements, and e the published estimate of the end, whose error is s:
 

@@ -28,6 +28,7 @@ CONFIGURATION: dict[str, Any] = {
     "columns": [
         {"name": "visits", "kind": "count"},
         {"name": "kb", "kind": "mean", "field": "bytes", "bound": 9e4},
+        {"name": "median", "kind": "quantiles", "field": "bytes", "lower": 0, "upper": 9e4, "buckets": 8, "at": [0.5]},
     ],
 }
 
@@ -86,6 +87,18 @@ class TestReading:
             assert view.keys == end.keys
             assert (view.columns["visits"].estimate == end.columns["visits"].estimate).all()
             assert (view.columns["visits"].independent[0] == end.columns["visits"].independent[0]).all()
+            assert (view.columns["median"].estimate == end.columns["median"].estimate).all()
+
+    def test_quantiles_are_those_of_the_periods_own_counts(self, ran: Pipeline) -> None:
+        """Of two windows they are no sum. Between a quantile and its interval's ends nothing else is known here."""
+        views = [view for view in releases(ran.config, rolling=True, follow=False) if len(view)]
+        assert views
+        for view in views:
+            median = view.columns["median"]
+            assert median.interval is not None
+            lower, upper = median.interval
+            assert ((lower <= median.estimate) & (median.estimate <= upper)).all()
+            assert ((lower >= 0) & (upper <= 9e4)).all()
 
     def test_rows_that_count_the_whole_period_can_be_taken_alone(self, ran: Pipeline) -> None:
         views = list(releases(ran.config, rolling=True, window="1995-08-01T16:00:00Z", follow=False))

@@ -9,7 +9,9 @@ import pytest
 
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.factored import Factored
+from susurrus.mechanisms.histogram.factorization import Factorization
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.rest import RestOfWindow, factors
@@ -69,6 +71,32 @@ def test_covariances_are_those_of_dense_matrices(case: str, triggers: int) -> No
                 assert found == pytest.approx(matrix[first - 1, last - 1], rel=1e-9)
         own = np.sqrt(np.diag(matrix) + 1 / 12)
         assert strategy.standard_errors()[:, column] == pytest.approx(own, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_counts_by_bucket_have_the_time_factor_of_each_border_alike(case: str) -> None:
+    """Their covariance over time and buckets is a Kronecker product, so one beta serves all buckets."""
+    cells = Column(name="sizes", kind="cells", buckets=8)
+    strategy = build_strategy(
+        plan_of(triggers=12, epsilon=6.0, delta=1e-9, columns=(USERS, cells), max_records=8, **CASES[case])
+    )
+    assert isinstance(strategy, Factored)
+    value = strategy.values[strategy.source[1]]
+    assert isinstance(value, Cells)
+
+    def rows(of: Factorization) -> Floats:
+        size = of.triggers
+        c = np.array([numerator / 2.0**of.bits for numerator in of.numerators])
+        lag = np.arange(size)[:, None] - np.arange(size)[None, :]
+        return np.asarray(np.tril(np.ones((size, size))) @ np.linalg.inv(np.where(lag >= 0, c[np.abs(lag)], 0.0)))
+
+    both = np.kron(rows(value.factorization), rows(value.over_buckets))
+    dense = value.sigma**2 * both @ both.T
+    for first, last in ((1, 1), (1, 12), (5, 12), (12, 12)):
+        wanted = np.diag(dense[(first - 1) * 8 : first * 8, (last - 1) * 8 : last * 8])
+        assert strategy.covariance(Trigger(first), Trigger(last))[1:] == pytest.approx(wanted, rel=1e-9)
+    rest = RestOfWindow.of(strategy, np.array([5]), Trigger(12))
+    assert np.ptp((rest.covariances / rest.end)[0, 1:]) < 1e-12
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -170,8 +198,8 @@ class Rows:
         address = value.mechanism + "/" + self.strategy.plan.digest().hex()
         rng = np.random.default_rng(5)
         until, self.truth = rng.integers(0, 500, (2, self.SIZE))
-        self.early = until + value.noise(trigger, address, keys, noise)
-        self.late = until + self.truth + value.noise(self.T, address, keys, noise)
+        self.early = until + value.noise(trigger, address, keys, noise)[:, 0]
+        self.late = until + self.truth + value.noise(self.T, address, keys, noise)[:, 0]
         own = value.std[-1] ** 2
         other = second**2 * own
         again = until + self.truth + np.sqrt(other) * rng.standard_normal(self.SIZE)
