@@ -194,7 +194,9 @@ def main() -> None:
             "bytes_per_record_in_all": round(sum(sizes.values()) / options.records, 2),
         }
     for row in rows.values():
-        print(json.dumps(row) if options.json else "\n".join(f"{name:<24}{value}" for name, value in row.items()) + "\n")
+        print(
+            json.dumps(row) if options.json else "\n".join(f"{name:<24}{value}" for name, value in row.items()) + "\n"
+        )
     if not options.json:
         one, three = rows["one"], rows["three"]
         for name in ("records_per_second", "bytes_per_record_in_all"):

@@ -50,9 +50,17 @@ def _parts(plan: PipelinePlan, width: int) -> Iterator[RenderableType]:
     yield from _verdict(plan)
     yield from _matrices(plan, usable)
     if own.outcome is not None:
-        yield from _sizes(plan.runs, own.outcome, plan.settings.published_columns[0].name)
-        yield from _losses(own.outcome, plan)
-        yield from _volumes(plan.runs, own.outcome.volumes, plan)
+        for each in usable if plan.settings.grouping else [own]:
+            assert each.outcome is not None
+            yield from _sizes(each.name, each.outcome, plan.settings.published_columns[0].name)
+        yield from _losses(plan, own.outcome, usable)
+        if plan.settings.grouping:
+            yield _note(
+                "Volumes are forecast for one grouping. Of several, by-user has each record once, and the other topics and states "
+                "have the sum of all levels."
+            )
+        else:
+            yield from _volumes(plan.runs, own.outcome.volumes, plan)
     else:
         yield Text()
         yield _note(
@@ -68,8 +76,8 @@ def _head(plan: PipelinePlan) -> Iterator[RenderableType]:
     yield Text.assemble((plan.pipeline, "bold"), f": {plan.title}")
     yield Text(
         f"epsilon {settings.privacy.epsilon:g}, delta {settings.privacy.delta:g} per user and window of "
-        f"{settings.window.length_text}; T = {settings.triggers_text} triggers, C = {settings.bounds.max_records_per_user} "
-        f"records per user, m = {settings.bounds.max_records_per_key} per key",
+        f"{settings.window.length_text}; T = {settings.triggers_text} triggers"
+        + ("" if settings.grouping else f", {_caps(plan)}"),
     )
     for size in plan.sizes:
         yield Text(f"{size.name}: {size.records:,} records, {size.users:,} users, {size.keys:,} keys")
@@ -86,20 +94,30 @@ def _head(plan: PipelinePlan) -> Iterator[RenderableType]:
         )
 
 
+def _caps(plan: PipelinePlan) -> str:
+    bounds = plan.settings.bounds
+    return f"C = {bounds.max_records_per_user} records per user, m = {bounds.max_records_per_key} per key"
+
+
+def _kind(plan: PipelinePlan) -> str:
+    """What the rows of the tables are."""
+    return "level" if plan.settings.grouping else "strategy"
+
+
 def _reason(name: str) -> str:
     return "by input.where" if name == "FILTERED" else f"{name} ({Reason[name].message})"
 
 
 def _ends(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Table:
     name = plan.settings.published_columns[0].name
-    table = _table("strategy", "keys published", "their records", f"ℓ1 of {name}", "of its total", "records kept")
+    table = _table(_kind(plan), "keys published", "their records", f"ℓ1 of {name}", "of its total", "records kept")
     for each in usable:
         if each.outcome is None:
             continue
         end = each.outcome.triggers[-1]
         errors = end.columns[name]
         table.add_row(
-            _named(each.name, plan.runs),
+            _named(each.name, plan),
             _spread(end.keys),
             _share(end.covered.mean),
             _spread(errors.l1),
@@ -113,15 +131,22 @@ def _verdict(plan: PipelinePlan) -> Iterator[RenderableType]:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("runs", f"{plan.runs}, " + ("as configured" if plan.why is None else f"the default: {plan.why}"))
+    if levels := plan.settings.grouping:
+        for level, each in zip(levels, plan.forecasts, strict=True):
+            caps = f"C = {level.max_records}, m = {level.max_records_per_key}, {level.share:.1%} of the squared budget"
+            table.add_row(level.name, f"{caps}; {each.summary.partition(':')[0]}")
+    else:
+        why = "as configured" if plan.why is None else f"the default: {plan.why}"
+        table.add_row("runs", f"{plan.runs}, {why}")
     if plan.preferred is not None:
         table.add_row("forecast prefers", f"{plan.preferred} by {plan.by}")
         if "no clear difference" in plan.by:
             table.add_row("", f"(another one is preferred where it is lower by {CLEAR:g} standard deviations)")
     for sentence in plan.consider:
         table.add_row("consider", sentence)
-    for what, text in plan.of(plan.runs).about:
-        table.add_row(what, text)
+    for each in plan.forecasts if plan.settings.grouping else [plan.of(plan.runs)]:
+        for what, text in each.about:
+            table.add_row(what, f"{each.name}: {text}" if plan.settings.grouping else text)
     if plan.rolling is not None:
         table.add_row("rolling view", plan.rolling)
     for each in plan.forecasts:
@@ -132,13 +157,13 @@ def _verdict(plan: PipelinePlan) -> Iterator[RenderableType]:
 
 def _matrices(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Iterator[RenderableType]:
     at = plan.of(plan.runs).triggers
-    heads = ["strategy", *(f"trigger {trigger}" for trigger in at)]
+    heads = [_kind(plan), *(f"trigger {trigger}" for trigger in at)]
     if any(each.appears for each in usable):
         yield from _section("Users from which a key appears, 95 % (50 %)")
         table = _table(*heads)
         for each in usable:
             pairs = zip(each.appears[0.95], each.appears[0.5], strict=True) if each.appears else ()
-            table.add_row(_named(each.name, plan.runs), *(f"{most:,} ({half:,})" for most, half in pairs))
+            table.add_row(_named(each.name, plan), *(f"{most:,} ({half:,})" for most, half in pairs))
         yield table
         yield _note(
             "If they come steadily up to that trigger, and it is the first key of each of them (with strategies that rank keys)."
@@ -150,22 +175,22 @@ def _matrices(plan: PipelinePlan, usable: Sequence[StrategyForecast]) -> Iterato
         table = _table(*heads)
         for each in usable:
             errors = [number(error) for error in each.std_errors.get(column.name, ())]
-            table.add_row(_named(each.name, plan.runs), *(_short(error) for error in errors))
+            table.add_row(_named(each.name, plan), *(_short(error) for error in errors))
         yield table
     if any(each.outcome is not None for each in usable):
         yield from _section("Keys published")
-        table = _table("strategy", *(f"trigger {row.trigger}" for row in _outcome(plan).triggers))
+        table = _table(_kind(plan), *(f"trigger {row.trigger}" for row in _outcome(plan).triggers))
         for each in usable:
             if each.outcome is not None:
-                table.add_row(_named(each.name, plan.runs), *(f"{row.keys.mean:,.0f}" for row in each.outcome.triggers))
+                table.add_row(_named(each.name, plan), *(f"{row.keys.mean:,.0f}" for row in each.outcome.triggers))
         yield table
         yield from _section(f"ℓ1 of {plan.settings.published_columns[0].name}, as a share of its total")
-        table = _table("strategy", *(f"trigger {row.trigger}" for row in _outcome(plan).triggers))
+        table = _table(_kind(plan), *(f"trigger {row.trigger}" for row in _outcome(plan).triggers))
         for each in usable:
             if each.outcome is not None:
                 name = plan.settings.published_columns[0].name
                 shares = (_share(row.columns[name].relative.mean) for row in each.outcome.triggers)
-                table.add_row(_named(each.name, plan.runs), *shares)
+                table.add_row(_named(each.name, plan), *shares)
         yield table
 
 
@@ -199,13 +224,18 @@ def _sizes(name: str, outcome: StrategyOutcome, column: str) -> Iterator[Rendera
         yield table
 
 
-def _losses(outcome: StrategyOutcome, plan: PipelinePlan) -> Iterator[RenderableType]:
+def _losses(
+    plan: PipelinePlan, outcome: StrategyOutcome, usable: Sequence[StrategyForecast]
+) -> Iterator[RenderableType]:
     yield from _section("What caps and clamps drop")
-    bounds = plan.settings.bounds
-    yield Text(
-        f"C = {bounds.max_records_per_user} and m = {bounds.max_records_per_key} keep {outcome.kept:.1%} of the records; "
-        f"{outcome.users_over:.1%} of the users lose some."
-    )
+    for each in usable if plan.settings.grouping else ():
+        if each.outcome is not None:
+            yield Text(
+                f"{each.name}: {each.outcome.kept:.1%} of the records count; {each.outcome.users_over:.1%} of the users lose some."
+            )
+    if not plan.settings.grouping:
+        caps = _caps(plan).replace(" records per user,", " and").removesuffix(" per key")
+        yield Text(f"{caps} keep {outcome.kept:.1%} of the records; {outcome.users_over:.1%} of the users lose some.")
     for name, (records, of_sum) in outcome.clamped.items():
         yield Text(
             f"The bounds of {name} change {records:.1%} of the values, and take {of_sum:.1%} of their sum."
@@ -316,8 +346,10 @@ def _note(text: str) -> Text:
     return Text(text, style=GREY)
 
 
-def _named(name: str, runs: str) -> str:
-    return (_MARK if name == runs else "  ") + name
+def _named(name: str, plan: PipelinePlan) -> str:
+    if plan.settings.grouping:
+        return name
+    return (_MARK if name == plan.runs else "  ") + name
 
 
 def _table(*heads: str, left: int = 1) -> Table:

@@ -33,6 +33,7 @@ from susurrus.agents.planning.volumes import Filed, Volumes, volumes_of
 from susurrus.agents.planning.workload import UserRecords, Workload
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.levels import level_of
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics.records.raw import ValueField
 
@@ -47,23 +48,29 @@ def forecast(
     *,
     seeds: Sequence[int] = (0, 1, 2),
     progress: Progress = silent,
+    level: int | None = None,
 ) -> StrategyForecast:
     """The strategy that runs with these settings, on windows with these workloads; without any, what follows from constants.
 
-    Raises ConfigurationError.
+    level: of grouping sets, the number of one; workloads have its keys, and the forecast has its name. Raises ConfigurationError.
     """
-    strategy = HistogramPipeline(settings).strategy
+    strategy, declared = HistogramPipeline(settings).strategy, settings.declared_keys
+    name, summary = strategy.name, strategy.summary
+    if level is not None:
+        strategy = strategy.by_level[level]
+        declared = tuple(key for key, of in zip(declared, level_of(declared).tolist(), strict=True) if of == level)
+        name, summary = settings.level_names[level], f"{strategy.name}: {strategy.summary}"
     at = sorted({1, *checkpoints(settings.triggers)})
     appears = {}
-    if settings.discover:
+    if strategy.plan.discover:
         try:
             appears = {p: detectable_curve(strategy, p)[np.array(at) - 1].tolist() for p in PROBABILITIES}
         except ConfigurationError:  # a strategy of someone else's that has no model: its runs speak for it
             appears = {}
-    outcome = _outcome(settings, strategy, workloads, seeds, progress) if workloads else None
+    outcome = _outcome(settings, strategy, declared, workloads, seeds, progress) if workloads else None
     return StrategyForecast(
-        name=strategy.name,
-        summary=strategy.summary,
+        name=name,
+        summary=summary,
         triggers=at,
         std_errors=_std_errors(settings, strategy, at),
         appears=appears,
@@ -130,6 +137,7 @@ class _Truth:
 def _outcome(
     settings: HistogramSettings,
     strategy: Strategy[Any],
+    declared_keys: Sequence[bytes],
     workloads: Sequence[Workload],
     seeds: Sequence[int],
     progress: Progress,
@@ -142,7 +150,7 @@ def _outcome(
     totals = np.zeros(5)
     clamps = np.zeros((3, len(layout.values)))
     for given in workloads:
-        workload, declared = with_declared(given, settings.declared_keys)
+        workload, declared = with_declared(given, declared_keys)
         measures = LayoutMeasures(layout)
         filed = Filed(settings, strategy)
         truth = _Truth(len(workload.key_names), filed)

@@ -13,6 +13,7 @@ import numpy as np
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.forecast import forecast, refused
+from susurrus.agents.planning.levels import level_forecasts
 from susurrus.agents.planning.outcome import Spread, StrategyForecast
 from susurrus.agents.planning.sources import OfSample, WindowSize, WindowSource
 from susurrus.agents.planning.spool import Progress, silent
@@ -85,10 +86,7 @@ def make_plan(
     """The plan of a histogram. seeds: runs with other noise, for each window and strategy. Raises ConfigurationError."""
     settings = configuration.histogram()
     if settings.grouping:
-        raise ConfigurationError(
-            "input.grouping_sets: plan forecasts one grouping; config check shows the errors of every level. Plan a copy of the "
-            "file without grouping sets for keys and volumes of one of them"
-        )
+        return _of_levels(settings, source, variants, seeds, progress)
     runs = settings.choice.name
     forecasts = []
     for name in dict.fromkeys((runs, *strategies)):
@@ -127,6 +125,34 @@ def _rolling(settings: HistogramSettings) -> str | None:
     if not settings.window.rolling:
         return None
     return rest.costs(build_strategy(settings.plan()), settings.window.triggers_to_end)
+
+
+def _of_levels(
+    settings: HistogramSettings, source: WindowSource, variants: Sequence[Changes], seeds: int, progress: Progress
+) -> PipelinePlan:
+    """The plan of a pipeline with grouping sets: its rows are levels. The one with the largest cap stands for "what runs"."""
+    if variants:
+        raise ConfigurationError(
+            "--what-if: changes the constants of one grouping, and every level has its own; change [[levels]] and plan again"
+        )
+    finest = max(settings.grouping, key=lambda level: level.max_records)
+    sample = source.sample if isinstance(source, OfSample) else None
+    return PipelinePlan(
+        pipeline=settings.pipeline.name,
+        settings=settings,
+        title=source.title,
+        private=source.private,
+        sizes=source.sizes(settings),
+        notes=source.notes(settings),
+        seeds=seeds,
+        forecasts=level_forecasts(settings, source, seeds=range(seeds), progress=progress),
+        runs=finest.name,
+        why=None,
+        preferred=None,
+        by="levels are not compared with each other",
+        read=0 if sample is None else sample.read,
+        dropped={} if sample is None else dict(sample.dropped),
+    )
 
 
 def number_of(each: StrategyForecast, settings: HistogramSettings) -> tuple[str, Spread] | None:
