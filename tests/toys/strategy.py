@@ -57,7 +57,7 @@ class Frugal(Factored):
         values, source = value_mechanisms(
             plan,
             users_cost=share / plan.max_records if measured < len(plan.columns) else None,
-            column_cost=share / squares,
+            column_cost=lambda column: share / squares,
         )
         design = Design(
             bounding=Bounding(
