@@ -1,4 +1,4 @@
-"""The kind `histogram`: private counts, sums, means and variances per key.
+"""The kind `histogram`: private counts, sums, means, variances and quantiles per key.
 
 raw ──route──▶ by-user ──bound──▶ bounded ──release──▶ histogram, latest, progress
                                              └──▶ candidates ──rank──▶ top, with a section [top]
@@ -55,7 +55,7 @@ from susurrus.topics.wire.timestamps import format_time
 class HistogramPipeline(Pipeline[HistogramSettings]):
     """Windows of raw events by user, published at public triggers."""
 
-    description = "Private counts, sums, means and variances per key."
+    description = "Private counts, sums, means, variances and quantiles per key."
     settings_class = HistogramSettings
     output = HISTOGRAM
     way_out = NEW_EPOCH

@@ -26,9 +26,10 @@ pytest.importorskip("authlib")
 
 KEY = ["/index.html", 2**63 + 1, None, True, 1.5, -7]
 MEASURED = {"estimate": 118, "std_error": 9.25}
+QUANTILE = {"estimate": 91.75, "std_error": 8.5, "lower": 75.0, "upper": 108.5}
 ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
     "histogram": (
-        histogram.schema(["url", "n", "x.y", "b", "f", "i"], ["visits", "b-y"]),
+        histogram.schema(["url", "n", "x.y", "b", "f", "i"], ["visits", "b-y", "p95"], ["p95"]),
         histogram.Row,
         {
             "window_start": "2026-01-01T00:00:00Z",
@@ -36,7 +37,11 @@ ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
             "trigger": 3,
             "of_triggers": 96,
             "key": KEY,
-            "values": {"visits": MEASURED | {"direct": {"estimate": 131, "std_error": 21.5}}, "b-y": MEASURED},
+            "values": {
+                "visits": MEASURED | {"direct": {"estimate": 131, "std_error": 21.5}},
+                "b-y": MEASURED,
+                "p95": QUANTILE,
+            },
             "strategy": "toeplitz",
             "epoch": "6f0c",
             "schema": 1,
