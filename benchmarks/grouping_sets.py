@@ -2,9 +2,9 @@
 
     python benchmarks/grouping_sets.py [--records 300000] [--users 30000] [--json]
 
-The agents' own stages run on one core, with the stores of a worker and topics in memory (audit_memory.Runner). So Kafka, its client and the
-network are left out: they grow with the bytes, which are counted by topic as they are written. Every variant runs ``--runs`` times; a row
-is the run with the least processor time.
+The agents' own stages run on one core, with the stores of a worker and topics in memory (audit_memory.Runner). So Kafka, its client
+and the network are left out: they grow with the bytes, which are counted by topic as they are written. Every variant runs
+``--runs`` times; a row is the run with the least processor time.
 
 - one       grouping_sets = [["country"], ["country", "city"], []]
 - three     a pipeline for each of them, with the same caps, added up
