@@ -27,7 +27,7 @@ def test_its_settings_are_checked() -> None:
         settings(columns=[{"name": "spent", "kind": SumOfSquares.kind, "field": "amount"}])
     with pytest.raises(ConfigurationError, match=r'column 1 \("spent"\): grid = 0.001 against bound = 10'):
         settings(columns=[SPENT | {"grid": 0.001}])  # 10^4 units, and their square is more than 2^24
-    with pytest.raises(ConfigurationError, match="use 'count', 'users', .* or 'sum-of-squares'"):
+    with pytest.raises(ConfigurationError, match=r"use 'count', 'users', .* or 'sum-of-squares'"):
         settings(columns=[SPENT | {"kind": "squares"}])
 
 
