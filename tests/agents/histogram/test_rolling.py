@@ -175,6 +175,21 @@ def test_the_releases_do_not_change_and_neither_does_the_digest(case: str, tmp_p
     assert all(b"rolling" not in (value or b"") for _, _, _, value, _ in plain.to("progress"))
 
 
+@pytest.mark.parametrize("commits", [3, 7, 11])
+def test_a_state_that_is_lost_is_rebuilt_with_the_rows_of_windows_that_are_public(commits: int, tmp_path: Path) -> None:
+    ours = viewed()
+    log = log_of(random_rows(4), ours.config_digest)
+    undisturbed = run(viewed(), log, tmp_path / "a")
+    runner = Runner(ReleaseStage, ours, tmp_path / "s")
+    runner.feed(log, len(log))
+    runner.commit(commits, now=FAR)
+    runner.restart(empty=True)
+    runner.feed(log, len(log))
+    runner.commit(now=FAR)
+    assert runner.to("rolling") == undisturbed.to("rolling")
+    runner.close()
+
+
 def test_rows_of_two_windows_are_kept_and_no_more(tmp_path: Path) -> None:
     ours = viewed()
     log = log_of(random_rows(4), ours.config_digest)

@@ -11,7 +11,7 @@ from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.factored import Factored
-from susurrus.mechanisms.histogram.factorization import Factorization
+from susurrus.mechanisms.histogram.factorization import Factorization, power
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.rest import RestOfWindow, factors
@@ -274,3 +274,37 @@ def test_broken_variants_are_noticed(trigger: int) -> None:
     plain = np.std(rows.late - rows.early - rows.truth)
     published = np.sqrt(variances(rows.strategy, trigger, rows.T, np.full(2, rows.end_error))[0])
     assert published < 0.99 * plain
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("trigger", "hold"), [(12, 0.72), (18, 0.65)])
+def test_the_share_of_early_keys_does_not_hold_for_late_ones(trigger: int, hold: float) -> None:
+    """Why a late key's row counts from its first row. docs/guarantees/rolling.md has the figures."""
+    rng, T, size, sigma = np.random.default_rng(1), 24, 20_000 * FACTOR, 8.0
+    factorization = power(T, 0.5, 20)
+    users = np.minimum(30 * (1 - rng.random(size)) ** (-1 / 1.3), 3000).astype(np.int64)
+    quarter = rng.integers(0, 8, size)  # from 4 on: none of its own
+    profile = np.ones((size, T)) / T
+    for own in range(4):
+        profile[quarter == own] = 0.2 / T
+        profile[quarter == own, 6 * own : 6 * own + 6] += 0.8 / 6
+    course = np.cumsum(rng.multinomial(users, profile / profile.sum(axis=1, keepdims=True)), axis=1)
+    lag = np.arange(T)[:, None] - np.arange(T)[None, :]
+    decoder = np.where(lag >= 0, factorization.decoder[np.abs(lag)], 0.0)
+    values, selection = (course + sigma * rng.standard_normal((size, T)) @ decoder.T for _ in range(2))
+    found = np.maximum.accumulate(selection > 90, axis=1)
+    early, late = found[:, trigger - 1], found[:, -1] & ~found[:, trigger - 1]
+    end = values[:, -1]
+    share = values[early, trigger - 1].sum() / end[early].sum()
+    own_noise, product = sigma**2 * factorization.row2, sigma**2 * factorization.row_product(trigger, T)
+    binomial = share * (1 - share) * np.maximum(end, 1)
+    noise = own_noise[trigger - 1] + share**2 * own_noise[-1] - 2 * share * product
+    residual = (values[:, trigger - 1] - share * end)[early] ** 2 - noise - binomial[early]
+    weight = 1 / (noise + binomial[early] + (0.2 * end[early]) ** 2) ** 2
+    spread = max((weight * end[early] ** 2 * residual).sum() / (weight * end[early] ** 4).sum(), 0)
+    error = np.sqrt((1 - share) ** 2 * own_noise[-1] + binomial + spread * end**2)
+    held = np.abs((1 - share) * end - (users - course[:, trigger - 1])) <= 1.96 * error + 0.5
+    assert held[early].mean() > 0.95
+    assert held[late].mean() == pytest.approx(hold, abs=0.03)
+    to_come = late & (6 * quarter >= trigger) & (quarter < 4)
+    assert held[to_come].mean() < 0.35
