@@ -283,8 +283,13 @@ class NoLastLook(Histogram):
 
 
 class Closing(Histogram):
+    """With a rolling view, which keeps the rows of two windows."""
+
     name = "closing"
-    overrides = MappingProxyType({"privacy": {"strategy": "closing", "closing": {"lag": 2}}})
+    overrides = MappingProxyType(
+        {"privacy": {"strategy": "closing", "closing": {"lag": 2}}, "window": {"rolling": True}}
+    )
+    topics = (*Histogram.topics, "rolling")
 
 
 class DpSqlp(Histogram):
