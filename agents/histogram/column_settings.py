@@ -44,7 +44,8 @@ class ColumnSettings(Section):
     bound: PositiveFloat | None = Field(
         default=None,
         description=f"{_OF_VALUES}: values are clamped to [-bound, bound] before anything else; `lower` or `upper` moves that "
-        "end. The noise follows it. Public: choose it without looking at the data. Default: the larger of |lower| and |upper|.",
+        "end. The noise of a sum follows it, that of means and variances half of upper - lower. Public: choose it without "
+        "looking at the data. Default: the larger of |lower| and |upper|.",
     )
     grid: PositiveFloat | None = Field(
         default=None,

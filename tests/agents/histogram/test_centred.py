@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.columns.centred import CentredSum, centre_of, half_range
 from susurrus.agents.histogram.columns.sum import Sum, SumFromCount
 from susurrus.agents.histogram.estimates import Estimates
+from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import HistogramPipeline
 from susurrus.mechanisms.histogram.registry import STRATEGIES, build_strategy
@@ -333,3 +335,17 @@ def test_quantiles_have_a_share_by_their_weight_and_no_grid_to_warn_of() -> None
     said = dict(about_columns(found.layout, HistogramPipeline(found).strategy))
     assert said["shares"].startswith("n 0.1, average/centred 0.1, q/buckets 0.3 of")
     assert not [each for each in found.findings() if "rounded" in each.text or "weight" in each.text]
+
+
+def test_a_reader_learns_the_centre_from_the_configuration() -> None:
+    """A mean over keys from what `releases` makes of rows, as the rows were published."""
+    found = histogram(COUNT, MEAN)
+    sums, errors = np.array([[4000, -72_000], [900, 64_800]]), np.array([[30.0, 4000.0]] * 2)
+    rows = {row.name: row for row in (column.rows(sums, errors) for column in found.layout.published)}
+    reader: Any = SimpleNamespace(_settings=found)
+    columns = {name: ReleaseReader._column(reader, name, [row], np.arange(2)) for name, row in rows.items()}
+    assert (columns["n"].centre, columns["average"].centre) == (0.0, 75.0)
+    total = release(keys=["a", "b"], columns=columns).mean("average")
+    ratio = (-72_000 + 64_800) / 8 / 4900
+    assert total.estimate == pytest.approx(75 + ratio)
+    assert total.std_error == pytest.approx(math.hypot(500 * math.sqrt(2), ratio * 30 * math.sqrt(2)) / 4900)
