@@ -138,8 +138,8 @@ class WindowSettings(Section):
     allowed_lateness: Duration = 0
     """How long after its end a window still takes late records, in further triggers."""
     origin: Instant = 0
-    """Instant at which some window starts; all others are whole lengths away. For days in another time zone, midnight
-    there."""
+    """Instant at which some window starts; all others are whole lengths away. Days of a country have a
+    `time_zone` instead."""
     publication_pad: Duration = 0
     """Results are published at the trigger time plus this, so that the time of publication says less about the load."""
 

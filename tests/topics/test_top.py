@@ -1,6 +1,7 @@
 """What a record of `top` holds is what the rows of `histogram` hold."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,6 +35,17 @@ def test_rows_stay_byte_for_byte_what_they_are() -> None:
     whole = [histogram.decode_row(row) for row in rows()[::-1]]
     assert [row.values for row in found.rows] == [row.values for row in whole]
     assert (found.window, found.trigger, found.of_triggers, found.ranking) == (0, 3, 96, "ORDER BY n DESC LIMIT 2")
+
+
+def test_a_day_has_its_date_in_rows_and_ranking() -> None:
+    day = replace(RELEASE, window_date="2026-10-25")
+    [row] = histogram.encode_rows(day, [b'"/a"'], [ColumnRows(name="n", estimate=np.array([5]), std_error=1.0)])[1]
+    assert list(json.loads(row))[:3] == ["window_start", "window_end", "window_date"]
+    assert histogram.decode_row(row).window_date == "2026-10-25"
+    value = top.encode(day, "ORDER BY n LIMIT 1", [row])[1]
+    assert list(json.loads(value))[:3] == ["window_start", "window_end", "window_date"]
+    assert top.decode(value).window_date == "2026-10-25"
+    assert b"window_date" not in rows()[0] + top.encode(RELEASE, "ORDER BY n LIMIT 1", rows())[1]
 
 
 def test_a_release_without_rows_has_a_record_as_well() -> None:

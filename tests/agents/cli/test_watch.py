@@ -268,9 +268,10 @@ class TestLocal:
 
 
 class TestHistogram:
-    def view(self, broker: EmbeddedBroker, window: int | None = None, **sections: Any) -> View:
+    def view(self, broker: EmbeddedBroker, window: int | None = None, calendar: Any = None, **sections: Any) -> View:
         clock = {"kind": "producer", "idle_grace": "1m"}
-        found = settings(broker.bootstrap_servers, **{"clock": clock, **sections})
+        calendar = {} if calendar is None else {"window": calendar}
+        found = settings(broker.bootstrap_servers, **{"clock": clock, **calendar, **sections})
         for topic in ("histogram", "progress"):
             broker.create(found.topic(topic))
         return read(view_of(found, window=None if window is None else WindowStart(window)))
@@ -297,6 +298,22 @@ class TestHistogram:
                 "12:01:00Z (in 5h 1m)"
             )
             assert "was due" in view.due(now + 6 * HOUR)  # the same trigger, not always the next one
+
+    def test_a_day_of_a_zone_is_shown_by_its_clocks(self) -> None:
+        window = {"length": "1 day", "time_zone": "Europe/Berlin", "trigger_every": "1h"}
+        start = 1_792_879_200_000  # 2026-10-25 there, of 25 hours
+        with EmbeddedBroker() as broker:
+            found = settings(broker.bootstrap_servers, window=window)
+            publish(found, {0: rows(24, {b'"/a"': 120}, window=start, of=25)}, [said(24, 1, window=start, of=25)])
+            with self.view(broker, calendar=window) as view:
+                assert view.due(start + 24 * HOUR) == (
+                    "trigger 25 of 25 of the window 2026-10-25T00:00:00+02:00 ends 2026-10-26T00:00:00+01:00, and is due by "
+                    "2026-10-26T00:01:00+01:00 (in 1h 1m)"
+                )
+                assert "window 2026-10-25T00:00:00+02:00 · trigger 24 of 25" in drawn(view.picture(100, None))
+                [record] = view.records()
+                assert (record["window_start"], record["window_date"]) == ("2026-10-25T00:00:00+02:00", "2026-10-25")
+                assert record["trigger_time"] == "2026-10-25T23:00:00+01:00"
 
     def test_an_archive_has_no_hour(self) -> None:
         day = format_time(WINDOW)

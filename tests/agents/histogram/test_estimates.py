@@ -190,6 +190,24 @@ class TestFrames:
         assert str(arrow["window_start"].type) == "timestamp[ms, tz=UTC]"
         assert frame["window_start"][0] == arrow["window_start"].to_pylist()[0]
 
+    def test_a_day_of_a_zone_is_shown_by_its_clocks(self) -> None:
+        start = 1_792_879_200_000  # 2026-10-25 in Berlin, of 25 hours
+        day = release(["a"], window_start=start, window_end=start + 25 * DAY // 24, time_zone="Europe/Berlin")
+        head = day.to_dict()
+        assert (head["window_start"], head["window_end"]) == ("2026-10-25T00:00:00+02:00", "2026-10-26T00:00:00+01:00")
+        assert (head["window_date"], day.window_date) == ("2026-10-25", "2026-10-25")
+        assert day.caption(1).startswith("window 2026-10-25T00:00:00+02:00")
+        assert "window_start=2026-10-25T00:00:00+02:00" in repr(day)
+        [row] = day.exported().rows()
+        assert list(row)[:3] == ["window_start", "window_end", "window_date"]
+        assert row["window_end"] == "2026-10-26T00:00:00+01:00"
+        arrow, frame = day.to_arrow(), day.to_pandas()
+        assert str(arrow["window_start"].type) == "timestamp[ms, tz=Europe/Berlin]"
+        assert arrow["window_date"].to_pylist() == frame["window_date"].tolist() == ["2026-10-25"]
+        assert frame["window_start"][0].isoformat() == "2026-10-25T00:00:00+02:00"
+        assert frame["window_start"][0].value == start * 1_000_000
+        assert "window_date" not in release().to_dict()
+
     def test_an_empty_release_is_an_empty_table(self) -> None:
         empty = release([])
         assert len(empty.to_pandas()) == len(empty.to_arrow()) == len(empty.to_dict()["rows"]) == 0
