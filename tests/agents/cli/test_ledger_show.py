@@ -23,7 +23,7 @@ from susurrus.agents.pipelines import pipeline_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.charges import Charge
 from tests.agents.cli.test_main import CONFIG, one_line
-from tests.agents.operations.test_account import DAY, HOUR, NOW, charge, days, with_budget
+from tests.agents.operations.test_account import DAY, HOUR, NOW, charge, days, of_day, renewing, with_budget
 from tests.agents.released import settings as base
 from tests.broker import Broker, wait_for
 from tests.guarded import Guarded
@@ -43,12 +43,14 @@ CASES: dict[str, tuple[Sequence[Charge], dict[str, Any] | None]] = {
     "spent": (days(14), {"epsilon": 8.0, "delta": 1e-4}),
     "no-budget": (days(30), None),
     "nothing": ([], {"epsilon": 8.0, "delta": 1e-4}),
+    "renews": ([of_day(n) for n in range(-7, 1)], {"epsilon": 8.0, "delta": 1e-4, "per": "30d"}),
+    "skips": ([of_day(n) for n in range(-14, -1)], {"epsilon": 8.0, "delta": 1e-4, "per": "30d"}),
 }
 
 
 def drawn(case: str, width: int) -> str:
     charges, budget = CASES[case]
-    settings = base() if budget is None else with_budget(**budget)
+    settings = base() if budget is None else renewing(**budget) if "per" in budget else with_budget(**budget)
     console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
     account = account_of(charges, settings, NOW, guarantee=PROMISE)
     console.print(picture(account, width))

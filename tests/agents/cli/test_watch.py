@@ -329,6 +329,23 @@ class TestHistogram:
             with self.view(broker, **archive) as view:
                 assert view.due(0) == "this was the archive's last trigger; nothing more comes"
 
+    def test_a_window_that_is_skipped_is_named_and_nothing_is_waited_for(self) -> None:
+        with EmbeddedBroker() as broker:
+            found = settings(broker.bootstrap_servers)
+            skipped = [said(0, 0, window=WINDOW + n * DAY) for n in (1, 2)]
+            publish(found, {0: rows(4, {b'"/a"': 120})}, [said(4, 1), *skipped])
+            with self.view(broker) as view:
+                assert view.due(WINDOW + 3 * DAY) == (
+                    "2 windows up to 1995-08-03T00:00:00Z are skipped, for [budget] had no room; trigger 1 of 4 of the window "
+                    "1995-08-04T00:00:00Z ends 06:00:00Z, and is due by 06:01:00Z (in 6h 1m)"
+                )
+                assert not view.over
+            with self.view(broker, window=WINDOW + DAY) as view:
+                assert view.over
+                assert view.due(0) == (
+                    "the window 1995-08-02T00:00:00Z is skipped: [budget] had no room for it, and nothing of it is published"
+                )
+
     def test_the_newest_window_is_shown_unless_one_is_named(self) -> None:
         old, new = WINDOW, WINDOW + 9 * DAY
         with EmbeddedBroker() as broker:

@@ -91,6 +91,33 @@ def test_the_cost_of_windows_against_eighty_digits(windows: int) -> None:
         assert epsilon == pytest.approx(promise.epsilon, abs=1e-4)
 
 
+def test_with_a_budget_that_renews_it_says_how_many_windows_are_skipped_and_what_a_year_comes_to() -> None:
+    settings = changed(budget={"epsilon": 20.0, "delta": 1e-7, "per": "30d"})
+    [text] = of(settings)
+    promise = pipeline_of(settings).per_window()
+    assert promise is not None
+    accountant, fits = PLDAccountant(), 0
+    while float(accountant.get_delta(20.0)) + fits * promise.delta_selection <= 1e-7:
+        fits += 1
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / promise.mu))
+    fits -= 1
+    assert f"30d touch 31 windows, and there is room for {fits}. So of every 31 windows {fits} are published" in text
+    year = 11 * fits + min(fits, 366 - 11 * 31)
+    assert f"In any 365d at most {year} windows are published." in text
+    epsilon, delta = numbers(text.partition("protected by")[2], "epsilon", "delta")
+    accountant = PLDAccountant()
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / promise.mu), year)
+    assert delta == pytest.approx(13e-7)
+    assert epsilon == pytest.approx(accountant.get_epsilon(13e-7 - year * promise.delta_selection), rel=0.01)
+    assert "epsilon = 6" not in text
+
+
+def test_with_room_for_every_window_of_a_period_nothing_is_skipped_and_a_year_still_costs() -> None:
+    [text] = of(changed(budget={"epsilon": 60.0, "delta": 1e-6, "per": "10d"}))
+    assert "has room for all 11 windows that 10d touch" in text
+    assert "In any 365d at most 366 windows are published." in text
+
+
 def test_with_a_budget_it_says_after_how_many_windows_it_stops() -> None:
     settings = changed(
         budget={"epsilon": 40.0, "delta": 1e-7},

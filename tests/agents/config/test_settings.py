@@ -212,6 +212,10 @@ class TestErrorsNameTheFieldAndTheFix:
                 "keys.product: makes 20,001 keys, and at most 20,000 are possible; list those that can occur",
             ),
             (
+                '[budget]\nepsilon = 6\ndelta = 1e-9\nper = "23h"',
+                'budget.per = "23h": is shorter than window.length = "1d"; use at least "1d"',
+            ),
+            (
                 "[budget]\nepsilon = 1\ndelta = 1e-9",
                 "budget.epsilon = 1: less than one window's privacy.epsilon = 6; raise",
             ),

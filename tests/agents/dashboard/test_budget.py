@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
+from msgspec import structs
 
-from susurrus.agents.dashboard.budget import BudgetFeed, burn_down
+from susurrus.agents.dashboard.budget import BudgetFeed, Withdrawn, burn_down
 from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.topics import charges
@@ -75,3 +76,33 @@ def test_without_a_budget_nothing_limits_it() -> None:
     state = found.state(WINDOW)
     assert state is not None
     assert (state["total"], state["share"], state["stop"]) == (None, None, None)
+
+
+def with_extents(count: int) -> list[Charge]:
+    return [structs.replace(one, begin=one.window, end=one.window + DAY) for one in made(count)]
+
+
+def test_a_budget_that_renews_is_shown_by_period() -> None:
+    """Mu is 0.5 a window. Five days touch six of them, however many there were."""
+    found = feed(budget={"epsilon": 12.0, "delta": 1e-6, "per": "5d"})
+    assert found.take(with_extents(40))
+    state = found.state(WINDOW + 39 * DAY)
+    assert state is not None
+    assert state["period"]["text"] == "5d"
+    gaussian = privacy_loss_distribution.from_gaussian_mechanism(1 / 0.5, value_discretization_interval=1e-3)
+    wanted = gaussian.self_compose(6).get_epsilon_for_delta(1e-6 - 6e-10)
+    assert [point[1] for point in state["points"][-34:]] == [pytest.approx(wanted, rel=5e-3)] * 34
+    assert state["points"][0][1] < state["points"][1][1] < state["points"][5][1] == state["points"][6][1]
+    assert state["epsilon"] > wanted, "all windows together are more"
+    assert state["period"]["until"] == WINDOW + 40 * DAY
+
+
+def test_a_charge_that_is_withdrawn_goes() -> None:
+    found = feed(budget={"epsilon": 12.0, "delta": 1e-6, "per": "5d"})
+    assert found.take(with_extents(3))
+    gone = charges.encode(with_extents(3)[1])[0]
+    assert found.take([Withdrawn(gone)])
+    assert not found.take([Withdrawn(gone)])
+    state = found.state(WINDOW)
+    assert state is not None
+    assert [point[0] for point in state["points"]] == [WINDOW, WINDOW + 2 * DAY]

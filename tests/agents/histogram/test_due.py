@@ -67,3 +67,16 @@ def test_an_archive_is_due_at_no_time_and_ends() -> None:
     for partition in range(2):
         announced.add(said(4, partition=partition))
     assert next_due(of, announced, 0)["ended"]
+
+
+def test_behind_a_skipped_window_the_first_trigger_of_the_next_is_due() -> None:
+    announced = Announced()
+    for partition in range(2):
+        announced.add(said(4, partition=partition))
+    assert announced.add(said(0, window=WINDOW + DAY))
+    assert not announced.add(said(0, window=WINDOW + DAY)), "it says nothing new"
+    assert announced.skips(WINDOW + DAY)
+    assert announced.newest() == (WINDOW, 4), "nothing is released of it"
+    assert next_due(histogram(), announced, 0)["at"] == WINDOW + 2 * DAY + 6 * HOUR + 60_000
+    announced.add(said(1, epoch=2, window=WINDOW + DAY))
+    assert not announced.skips(WINDOW + DAY), "a newer epoch publishes it"

@@ -102,6 +102,48 @@ def test_records_go_to_the_keys_that_a_lookup_table_says(tmp_path: Path) -> None
     runner.close()
 
 
+def test_records_of_a_window_that_is_skipped_go_nowhere_once_the_ledger_says_so(tmp_path: Path) -> None:
+    services = services_of(
+        settings(
+            input={"topic": "raw", "user": "user", "key": ["key"]},
+            start={"from": "earliest", "first_window": WINDOW},
+            clock={"kind": "broker", "grace": "1s"},
+            budget={"epsilon": 6.0, "delta": 1e-9, "per": "2d"},
+        )
+    )
+    ledger: Any = services.ledger
+    hours = [1, 2, 7, 8, 13, 25]  # triggers are six hours apart; the last is of the next window
+    records = [
+        SimpleNamespace(
+            offset=n,
+            timestamp=WINDOW + hour * 3_600_000,
+            timestamp_type=1,
+            key=None,
+            value=b'{"user":"u","key":"h%d"}' % hour,
+        )
+        for n, hour in enumerate(hours)
+    ]
+    runner = Runner(RouteStage, services, tmp_path, 0)
+    runner.feed(records, 2)
+    runner.commit(now=WINDOW + 2 * 3_600_000)
+    ledger.skipped = lambda: frozenset({WINDOW})
+    runner.feed(records, 3)  # it passes a boundary, and still belongs to what was not known to be skipped
+    runner.commit(now=WINDOW + 7 * 3_600_000)
+    runner.feed(records, 6)
+    runner.commit(now=WINDOW + 25 * 3_600_000)
+    blocks = [
+        by_user.decode(v) for _, _, _, v, _ in runner.to("by-user") if v is not None and kind_of(v) is not Kind.TICK
+    ]
+    assert [block.keys[code] for block in blocks for code in block.key.tolist()] == [
+        b'"h1"',
+        b'"h2"',
+        b'"h7"',
+        b'"h25"',
+    ]
+    assert (runner.stage.counters["skipped"], runner.stage.counters["routed"]) == (2, 4)
+    runner.close()
+
+
 def routed(
     directory: Path, keys: list[str], fetches: list[int], strategy: str = "toeplitz", **bounds: Any
 ) -> list[str]:

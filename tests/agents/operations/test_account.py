@@ -354,9 +354,9 @@ def test_the_how_to_lists_every_name() -> None:
 # ---- a budget that renews --------------------------------------------------------------------------------------------
 
 
-def renewing(per: str = "30d", epsilon: float = 8.0, **sections: Any) -> Settings:
+def renewing(per: str = "30d", epsilon: float = 8.0, delta: float = 1e-4, **sections: Any) -> Settings:
     promise = {"epsilon": 0.5, "delta": 1e-9, "strategy": "toeplitz"}
-    return base(budget={"epsilon": epsilon, "delta": 1e-4, "per": per}, privacy=promise, **sections)
+    return base(budget={"epsilon": epsilon, "delta": delta, "per": per}, privacy=promise, **sections)
 
 
 def of_day(number: int, pipeline: str = "page-views", *, mu: float = 0.5) -> Charge:

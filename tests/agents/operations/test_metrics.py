@@ -3,12 +3,13 @@
 import json
 import math
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from prometheus_client import Metric, parser
 from prometheus_client.openmetrics import parser as openmetrics
 
@@ -149,6 +150,30 @@ def test_spending_is_ours_and_the_budget_is_everyones(monkeypatch: pytest.Monkey
     ):  # type: ignore[arg-type]
         together += 1
     assert said("budget_ends_seconds") == (2 + together) * day / 1000
+
+
+def test_a_budget_that_renews_has_no_end_and_says_when_windows_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = changed(budget={"epsilon": 8.0, "delta": 1e-4, "per": "30d"})
+    day = settings.calendar.windows.usual
+    monkeypatch.setattr("susurrus.agents.operations.metrics.time.time", lambda: now[0] * day / 1000)
+
+    def said(charges: Sequence[Charge], name: str) -> float | None:
+        registry = registry_of(supervisor(charges=tuple(charges)), settings)
+        return sample(registry, f"susurrus_privacy_budget_{name}")
+
+    def paid(number: int) -> Charge:
+        return structs.replace(charge(number * day, mu=1.0), begin=number * day, end=(number + 1) * day)
+
+    now, charges = [0.5], [paid(0)]
+    for name in ("windows_left", "ends_seconds", "resumes_seconds"):
+        assert said(charges, name) is None
+    skips = said(charges, "skips_seconds")
+    assert skips is not None
+    full = [paid(number) for number in range(int(skips * 1000) // day)]
+    now[0] = len(full) + 0.1
+    assert said(full, "skips_seconds") == len(full) * day / 1000
+    assert said(full, "resumes_seconds") == 31 * day / 1000, "30 days touch 31 windows; then the first is gone"
+    assert 0.7 < (said(full, "share_spent") or 0) <= 1
 
 
 def test_there_is_no_spending_before_a_charge_and_no_budget_without_one() -> None:

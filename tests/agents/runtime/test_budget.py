@@ -9,6 +9,7 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import given
 from hypothesis import settings as tried
 from hypothesis import strategies as st
+from msgspec import structs
 
 from susurrus.agents.planning.charging import ChargingAccount
 from susurrus.agents.runtime import budget as module
@@ -258,3 +259,66 @@ def test_a_window_that_was_charged_on_two_topics_counts_once_and_what_others_cha
         both([charge(0, "on-a", raw="a"), charge(0, "on-b", raw="b"), *once[2:]]).include(DAY, "now")
     elsewhere = [charge(0, "on-c", raw="c"), charge(0, "on-a", raw="a"), *once[2:]]
     assert both(elsewhere).include(DAY, "now")
+
+
+# ---- a budget that renews --------------------------------------------------------------------------------------------
+
+
+def renewing(log: ChargeLog) -> ChargingAccount:
+    clients: Any = log
+    configured = settings(budget={**BUDGET, "per": "30d"}, pipeline={"name": "page-views", "prefix": "t"})
+    return ChargingAccount(configured, clients, "tune")
+
+
+def of_day(number: int, pipeline: str = "t.page-views") -> Charge:
+    return structs.replace(charge(number, pipeline), begin=number * DAY, end=(number + 1) * DAY)
+
+
+def test_a_command_pays_in_the_periods_that_touch_what_it_looked_at() -> None:
+    full = [of_day(0), of_day(1)]
+    with pytest.raises(BudgetExhausted, match=r"per=30d has no room for this run, .*nothing was charged"):
+        renewing(ChargeLog(full)).charge(WindowStart(5 * DAY), RUN, (5 * DAY, 6 * DAY))
+    log = ChargeLog(full)
+    renewing(log).charge(WindowStart(40 * DAY), RUN, (40 * DAY, 41 * DAY))
+    assert len(log.rows) == 3
+    with pytest.raises(BudgetExhausted, match="nothing was charged"):
+        renewing(ChargeLog(full)).charge(WindowStart(40 * DAY), RUN)  # of a file that may be about any time
+    with pytest.raises(BudgetExhausted, match="nothing was charged"):
+        renewing(ChargeLog(full)).charge(WindowStart(40 * DAY), RUN, (-(10**15), 40 * DAY))
+    overtaken = ChargeLog([of_day(0)])
+    overtaken.before_the_next = lambda: of_day(3, "u.page-views")
+    with pytest.raises(BudgetExhausted, match="another charge came first; this one counts"):
+        renewing(overtaken).charge(WindowStart(5 * DAY), RUN, (5 * DAY, 6 * DAY))
+
+
+def test_a_charge_is_judged_by_all_that_is_before_the_last_of_its_records() -> None:
+    """Of two pipelines over two topics, one at least sees the other, however their records lie."""
+
+    def at(raw: str, name: str) -> Charge:
+        return structs.replace(charge(2, name, raw=raw), begin=2 * DAY, end=3 * DAY)
+
+    ours, theirs = ([at(raw, name) for raw in "ab"] for name in ("t.page-views", "u.page-views"))
+    for order in ([0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]):
+        left, right = list(ours), list(theirs)
+        log = [(left, right)[which].pop(0) for which in order]
+        clients: Any = ChargeLog(log)
+        source = {"topics": ["a", "b"], "user": "host", "key": ["url"]}
+        seen = 0
+        for prefix in "tu":
+            configured = settings(budget=BUDGET, input=source, pipeline={"name": "page-views", "prefix": prefix})
+            found = Charges(configured, clients).before(2 * DAY, "now")
+            assert found is not None
+            seen += len(found[0])
+        assert seen >= 1
+    assert Charges(settings(budget=BUDGET, input=source), clients).before(3 * DAY, "now") is None
+
+
+def test_a_charge_that_was_withdrawn_is_none() -> None:
+    log = ChargeLog([of_day(0), of_day(1)])
+    clients: Any = log
+    charges = Charges(settings(budget=BUDGET), clients)
+    assert len(charges.read(complete=True)) == 2
+    output = charges.withdrawal(DAY, "now")
+    log.rows += [(row["key"], row["value"]) for row in output.messages]
+    assert [one.window for one in charges.read(complete=True)] == [0]
+    assert [one.window for one in Charges(settings(budget=BUDGET), clients).read(complete=True)] == [0]
