@@ -15,6 +15,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
 from susurrus.topics import histogram, progress, rolling
+from susurrus.topics.wire.row_schema import converted, restored
 from susurrus.topics.wire.timestamps import parse_time
 from tests.agents.histogram.test_release_stage import (
     FAR,
@@ -317,3 +318,13 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
         again += encoded[1]
     assert [json.loads(value) for value in again] == [json.loads(value) for value in values]
     assert keys == [key for _, _, key, _, _ in runner.to("rolling")]
+
+
+def test_other_formats_hold_whole_rows(tmp_path: Path) -> None:
+    ours = viewed(privacy={"strategy": "closing"})
+    schema = ours.settings.schemas[ours.topic("rolling")]
+    runner = run(ours, log_of(random_rows(3), ours.config_digest, lists=lists_of(ours, 3)), tmp_path / "s")
+    rows = [json.loads(value or b"") for _, _, _, value, _ in runner.to("rolling")]
+    there, back = converted(schema.members, {}), restored(schema.members, {})
+    assert [back(there(row)) for row in rows] == rows
+    assert any("direct" in row["values"]["visits"] for row in rows)
