@@ -2,7 +2,7 @@
 """Audit from outside: a lower bound on ε from the output for neighbouring inputs, for the real code and for broken code.
 
     python benchmarks/audit.py                     everything; three quarters of an hour
-    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report, tune (repeatable)
+    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report, tune, period (repeatable)
     python benchmarks/audit.py --short             one strategy, fewer trials, mechanism only: some ten seconds
     python benchmarks/audit.py --json              one object a line
 
@@ -10,7 +10,7 @@ Flow: audit_scenarios.play (real bounding and strategy code, thousands of indepe
 audit_pipeline.play_pipeline (the same inputs as JSON or Avro through route, bound and release, fewer trials) or
 audit_streams.play_streams (values through the stream stage, with one of them replaced)
 → audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local measures what one locally private report reveals,
-audit_tune what an answer of `susurrus tune` does.
+audit_tune what an answer of `susurrus tune` does, audit_periods what all windows do that a period of `budget.per` touches.
 The exit status is 0 if no bound of the real code exceeds its claim and every planted defect exceeds it. A bound below the
 claim proves nothing; one above refutes it.
 """
@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 import audit_local
+import audit_periods
 import audit_stream_defects
 import audit_streams
 import audit_tune
@@ -41,8 +42,9 @@ PIPELINE_TRIALS = 8_000
 STREAM_TRIALS = 2_000
 REPORT_TRIALS = 200_000
 TUNE_TRIALS = 20_000
-THROUGH = ("mechanism", "pipeline", "stream", "report", "tune")
-EVERY_DEFECT = DEFECTS | audit_stream_defects.DEFECTS | audit_local.DEFECTS | audit_tune.DEFECTS
+PERIOD_TRIALS = 20_000
+THROUGH = ("mechanism", "pipeline", "stream", "report", "tune", "period")
+EVERY_DEFECT = DEFECTS | audit_stream_defects.DEFECTS | audit_local.DEFECTS | audit_tune.DEFECTS | audit_periods.DEFECTS
 
 
 def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
@@ -149,6 +151,28 @@ def audit_answer(name: str, defect: str, *, trials: int, seed: int) -> dict[str,
     }
 
 
+def audit_period(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
+    """Like `audit`, for all windows that one period touches, whose claim is the total of the period."""
+    begin = time.perf_counter()
+    with_user, without = (
+        audit_periods.play_periods(name, present=present, trials=trials, seed=seed, defect=defect)
+        for present in (True, False)
+    )
+    claim = audit_periods.periods_of(name).budget
+    return {
+        "through": "period",
+        "strategy": "toeplitz",
+        "scenario": name,
+        "defect": defect,
+        "claimed_epsilon": round(claim.epsilon, 3),
+        "delta": claim.delta,
+        **_outcome(lower_bound(with_user, without, claim.delta), claim.epsilon, defect),
+        "trials": trials,
+        "confidence": CONFIDENCE,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
 def _outcome(verdict: Verdict, claim: float, defect: str, *, refuted: bool | None = None) -> dict[str, Any]:
     refuted = verdict.epsilon > claim if refuted is None else refuted
     return {
@@ -208,6 +232,10 @@ def runs(
         for name, answer in audit_tune.SCENARIOS.items():
             for defect in (REAL, *answer.exposes):
                 yield name, partial(audit_answer, name, defect, trials=part(TUNE_TRIALS), seed=seed)
+    if "period" in through:
+        for name, period in audit_periods.SCENARIOS.items():
+            for defect in (REAL, *period.exposes):
+                yield name, partial(audit_period, name, defect, trials=part(PERIOD_TRIALS), seed=seed)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import audit
 import audit_local
+import audit_periods
 import audit_stream_defects
 import audit_streams
 import audit_tune
@@ -77,6 +78,9 @@ def test_every_defect_has_a_scenario_made_for_it():
     of_streams = {defect for scenario in audit_streams.SCENARIOS.values() for defect in scenario.exposes}
     assert set(audit_stream_defects.DEFECTS) == of_streams
     assert set(audit_local.DEFECTS) == {defect for case in audit_local.CASES.values() for defect in case.exposes}
+    assert set(audit_periods.DEFECTS) == {
+        defect for case in audit_periods.SCENARIOS.values() for defect in case.exposes
+    }
     assert set(audit_tune.DEFECTS) == {defect for case in audit_tune.SCENARIOS.values() for defect in case.exposes}
     played = {
         (name, defect) for _, name, defect in (*audit.cases(audit.STRATEGIES), *audit.cases(PIPELINE, pipeline=True))
@@ -201,6 +205,16 @@ def test_reports_stand_and_fall(name, defect):
 )
 def test_answers_of_tune_stand_and_fall(name, defect):
     row = audit.audit_answer(name, defect, trials=8_000, seed=0)
+    assert row["refuted"] is (defect != REAL), row
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [(name, defect) for name, case in audit_periods.SCENARIOS.items() for defect in (REAL, *case.exposes)],
+)
+def test_periods_of_a_budget_that_renews_stand_and_fall(name, defect):
+    row = audit.audit_period(name, defect, trials=audit.PERIOD_TRIALS, seed=0)
     assert row["refuted"] is (defect != REAL), row
 
 
