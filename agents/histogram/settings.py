@@ -451,6 +451,13 @@ class HistogramSettings(Settings):
     def findings(self) -> Iterator[Finding]:
         """What every kind has, names of fields, and weights without effect."""
         yield from super().findings()
+        if self.window.rolling and self.top is not None:
+            yield Finding(
+                "settings",
+                "warning",
+                "top: the ranking is of windows so far, and not of the rolling view (window.rolling, in SQL HOP)",
+                "take the first rows of the view where you read it: releases(rolling=True), only_whole(), largest()",
+            )
         yield from findings_of_names(self.input, self.columns, self.raw_schema().scalars)
         yield from counted_apart(self.columns)
         for place, column in enumerate(self.columns):

@@ -22,6 +22,7 @@ from susurrus.agents.planning.workload import UserRecords
 from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import bounded, by_user, changelog, histogram, progress, published_keys, tick
+from susurrus.topics.wire.timestamps import format_time
 
 ROUTE_SECONDS, BOUND_SECONDS = 0.5e-6, 0.9e-6
 """Seconds of a core for each raw record, in the stages route and bound with compiled loops: docs/performance.md, one process."""
@@ -39,6 +40,10 @@ FETCH: Final = 5_000
 ENCODED: Final = 20_000
 """Rows that are encoded to find the bytes of one."""
 _DIGEST = bytes(32)
+_ROLLING_BYTES: Final = sum(
+    len(f'"{name}":"{format_time(0)}",') for name in ("period_start", "period_end", "counted_from", "counted_until")
+)
+"""By so much a row of the rolling view is longer than one of a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +214,12 @@ def volumes_of(
             "rank-changelog": float(record * T),
             "top": sum(min(rows, limit) for rows in done.rows) * row_bytes,
         }
+    kept_rows = 0.0
+    if settings.window.rolling:
+        kept_rows = 8.0 * strategy.plan.width * sum(done.rows) + key_bytes * done.rows[-1]
+        shown = _rolling_rows(done.rows, settings.window.trigger_every, settings.calendar.windows.usual)
+        topics["rolling"] = shown * (row_bytes + _ROLLING_BYTES)
+        topics["release-changelog"] += kept_rows
     stored = np.count_nonzero(np.bincount(cells & 0xFFFFFFFF)) if len(cells) else 0
     busiest = int(filed.records.max())
     slowest = max(done.trigger_seconds, default=0.0)
@@ -224,7 +235,7 @@ def volumes_of(
         topics={name: float(size) for name, size in topics.items()},
         state={
             "bound": float(changes),
-            "release": float(stored * (1 + window + key_bytes + 4 + state_bytes)),
+            "release": float(stored * (1 + window + key_bytes + 4 + state_bytes) + 2 * kept_rows),
         },
         busiest=busiest,
         rows=float(sum(done.rows)),
@@ -258,6 +269,14 @@ def histogram_row_bytes(
     ]
     keys, values = histogram.encode_rows(release, [names[code] for code in shown.tolist()], columns)
     return (sum(map(len, keys)) + sum(map(len, values))) / len(shown)
+
+
+def _rolling_rows(rows: Sequence[int], every: int, length: int) -> int:
+    """Rows of the rolling view over a window: of keys that the window before found before its end, and of those found now. Both
+    windows are taken to be alike."""
+    to_end = length // every
+    found_early = max(rows[:-1], default=0)
+    return sum(max(found_early, now) for now in rows[: to_end - 1]) + sum(rows[to_end - 1 : to_end])
 
 
 def _state_bytes(strategy: Strategy[Any], done: OfflineRun, names: Sequence[bytes]) -> tuple[float, float]:

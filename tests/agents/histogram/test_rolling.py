@@ -294,6 +294,12 @@ def test_what_has_no_view_is_refused(sections: dict[str, Any], said: str) -> Non
         viewed(**sections)
 
 
+def test_a_ranking_beside_it_is_said_to_be_of_windows() -> None:
+    found = viewed(top={"order_by": "visits", "limit": 2}).settings.findings()
+    assert any("not of the rolling view" in str(each) for each in found)
+    assert not any("rolling" in str(each) for each in viewed().settings.findings())
+
+
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     ours = viewed(privacy={"strategy": "closing"})
     runner = run(ours, log_of(random_rows(3), ours.config_digest, lists=lists_of(ours, 3)), tmp_path / "s")

@@ -71,3 +71,21 @@ def test_rows_of_a_window_are_those_that_every_trigger_publishes(name):
     assert found.volumes.last_rows == found.triggers[-1].keys.mean
     assert found.volumes.last_rows <= found.volumes.rows <= 12 * found.volumes.last_rows
     assert ("published-keys" in found.volumes.topics) == (name == "closing")
+
+
+def test_a_rolling_view_has_a_row_of_every_key_at_every_trigger():
+    """Where all keys are declared, so that all of them always have a row."""
+    names = [f"k{number}" for number in range(30)]
+    ours, rolling = (
+        settings(keys={"declared": names, "discover": False}, window={"trigger_every": "1h", "rolling": on})
+        for on in (False, True)
+    )
+    before, found = (forecast(of, [Law(users=500, keys=30)], seeds=[0]).outcome.volumes for of in (ours, rolling))
+    assert "rolling" not in before.topics
+    period = len('"period_start":"1970-01-01T00:00:00Z","period_end":"1970-01-01T00:00:00Z",')
+    counted = len('"counted_from":"1970-01-01T00:00:00Z","counted_until":"1970-01-01T00:00:00Z",')
+    row = found.topics["histogram"] / found.rows
+    assert found.topics["rolling"] == pytest.approx(found.rows * (row + period + counted))
+    kept = found.topics["release-changelog"] - before.topics["release-changelog"]
+    assert kept >= 8 * found.rows
+    assert found.state["release"] == pytest.approx(before.state["release"] + 2 * kept)
