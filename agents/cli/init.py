@@ -31,6 +31,7 @@ from susurrus.agents.pipelines import KINDS, settings_from
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.agents.types.one_of import use_one_of
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.windows import CalendarLength
 
 _USERS: Final = re.compile(
     r"(^|[._-])(user|uid|host|visitor|customer|client|account|member|person|patient|device|meter)", re.I
@@ -50,7 +51,10 @@ def init(
     registry: Annotated[
         str | None, typer.Option(help="Address of the schema registry, where records name schemas.")
     ] = None,
-    window: Annotated[str, typer.Option(help="Length of a window.")] = "1d",
+    window: Annotated[str, typer.Option(help="Length of a window: 1d, or 1 day, 1 week, 1 month.")] = "1d",
+    time_zone: Annotated[
+        str | None, typer.Option(help="On whose clocks a window of 1 day, 1 week or 1 month begins.")
+    ] = None,
     trigger: Annotated[str, typer.Option(help="Time between releases.")] = "15m",
     records: Annotated[int, typer.Option(help="Records of a user that count in a window.")] = 32,
     sum_of: Annotated[str | None, typer.Option("--sum", help="A numeric field to add up.")] = None,
@@ -132,6 +136,8 @@ def init(
     ):
         layout["key_format"] = found.key_format
     window = ask("Length of a window", window if yes else None, window, "--window")
+    if window in set(CalendarLength):
+        time_zone = ask("Time zone of the windows, such as Europe/Berlin", time_zone, None, "--time-zone")
     trigger = ask("Time between releases", trigger if yes else None, trigger, "--trigger")
     if sum_of is None and not yes:
         sum_of = typer.prompt("Numeric field to add up (empty: count records only)", default="", show_default=False)
@@ -157,6 +163,7 @@ def init(
         time=time,
         stamped=stamped,
         window=window,
+        time_zone=time_zone or "",
         trigger=trigger,
         records=records,
         sum_of=sum_of or "",

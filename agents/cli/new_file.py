@@ -26,6 +26,8 @@ class FileAnswers:
     """A field with the event time; empty for the record's own stamp."""
     stamped: int
     window: str
+    time_zone: str
+    """Of the windows; empty where they are of one length."""
     trigger: str
     records: int
     sum_of: str
@@ -58,6 +60,7 @@ bootstrap_servers = {text_of(servers)}
 def toml(answers: FileAnswers, *, secret: str) -> str:
     """The file: as short and as commented as the example in README.md."""
     a = answers
+    zone = f"time_zone = {text_of(a.time_zone)} # on whose clocks windows begin, at midnight\n" if a.time_zone else ""
 
     clock = next(clock for clock in CLOCKS.values() if clock.live and clock.accepts == (a.stamped,))
     registry = f"\n[input.registry]\nurl = {text_of(a.registry)}\n" if a.registry else ""
@@ -81,7 +84,7 @@ kind = "{clock.kind}" # {clock.meaning}
 
 [window]
 length = {text_of(a.window)} # the guarantee is per user and window
-trigger_every = {text_of(a.trigger)} # time between releases
+{zone}trigger_every = {text_of(a.trigger)} # time between releases
 
 [bounds] # public numbers: choose them without looking at the data
 max_records_per_user = {a.records} # a user's first records of a window count ...

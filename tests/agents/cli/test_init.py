@@ -63,6 +63,17 @@ def test_the_answers_are_in_the_file(tmp_path: Path) -> None:
     assert data["privacy"]["secret_file"] == "p.secret"
 
 
+def test_days_of_a_time_zone(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    done = init(path, "--no-look", "--yes", *NEEDED, "--window", "1 day", "--time-zone", "Europe/Berlin")
+    assert done.exit_code == 0, done.output
+    assert tomllib.loads(path.read_text())["window"] == {
+        "length": "1 day",
+        "time_zone": "Europe/Berlin",
+        "trigger_every": "15m",
+    }
+
+
 def test_it_never_replaces_a_file(tmp_path: Path) -> None:
     path = tmp_path / "p.toml"
     path.write_text("mine")
@@ -80,6 +91,8 @@ def test_it_never_replaces_a_file(tmp_path: Path) -> None:
         (["--yes", "--topic", "t", "--user", "host"], "--key: is missing"),
         (["--yes", *NEEDED, "--sum", "bytes"], "--upper: is missing; a sum needs a public upper bound"),
         (["--yes", *NEEDED, "--window", "7"], 'window.length = "7": has no unit'),
+        (["--yes", *NEEDED, "--window", "1 day"], "--time-zone: is missing"),
+        (["--yes", *NEEDED, "--time-zone", "UTC"], "window.time_zone"),
         (["--yes", *NEEDED, "--epsilon", "0"], "privacy.epsilon = 0"),
         ([], "there is no terminal to ask; give it, and --yes"),
     ],
