@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.quantiles import borders_of, quantile, spread
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.rest import RestOfWindow
-from susurrus.topics import histogram
+from susurrus.topics import bounded, histogram
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import BucketField, RawDecoder, RawSchema, Reason
+from susurrus.topics.wire.packing import Kind, kind_of
+from tests.agents.histogram.test_release_stage import lists_of, log_of, random_rows, run, services
 from tests.agents.released import release_of, settings
 from tests.broker import Broker
 from tests.chaos.conftest import archive, published_in_peace
@@ -207,6 +210,35 @@ def test_a_rolling_view_has_quantiles_and_their_intervals() -> None:
     of = next(field for field in found.schemas[found.topic("rolling")].members.fields if field.name == "values").type
     shapes = {field.name: [member.name for member in field.type.fields] for field in of.fields}  # type: ignore[union-attr]
     assert shapes["latency_p50"] == ["estimate", "std_error", "lower", "upper"]
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
+def test_restarts_of_release_change_no_byte_of_quantiles_and_of_their_rolling_view(
+    strategy: str, tmp_path: Path
+) -> None:
+    def ours() -> Any:
+        return services(columns=[LATENCY], privacy={"strategy": strategy}, window={"rolling": True})
+
+    rows = random_rows(4)
+    log = [_with_buckets(value) for value in log_of(rows, ours().config_digest, lists=lists_of(ours(), 4))]
+    undisturbed, disturbed = run(ours(), log, tmp_path / "a"), run(ours(), log, tmp_path / "b", seed=5)
+    for topic in ("histogram", "latest", "rolling"):
+        assert disturbed.to(topic) == undisturbed.to(topic)
+    for topic in ("histogram", "rolling"):
+        found = [json.loads(value or b"")["values"]["latency_p50"] for _, _, _, value, _ in undisturbed.to(topic)]
+        assert len(found) > 30
+        assert all(of["lower"] <= of["estimate"] <= of["upper"] for of in found)
+        assert any(of["upper"] < 1000 for of in found)
+
+
+def _with_buckets(value: bytes) -> bytes:
+    """A record of bounded in which each key's users have values in the first two buckets."""
+    if kind_of(value) is not Kind.BLOCK:
+        return value
+    block = bounded.decode(value)
+    first = 2 * block.sums[:, 0] // 3
+    added = np.stack([first, block.sums[:, 0] - first, np.zeros_like(first)], axis=1)
+    return bounded.encode(replace(block, sums=np.concatenate([block.sums, added], axis=1)))
 
 
 def test_readers_terminals_and_the_dashboard_show_the_ends() -> None:
