@@ -79,7 +79,7 @@ class ColumnSettings(Section):
     buckets: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] | None = Field(
         default=None,
         description=f"{_OF_BUCKETS}: into how many buckets the range from `lower` to `upper` is divided. More are finer and have "
-        f"more noise: four times as many, about 1.3 times the noise. Default: {DEFAULT_BUCKETS}.",
+        f"more noise: four times as many have about 1.4 times the noise. Default: {DEFAULT_BUCKETS}.",
     )
     scale: Scale | None = Field(
         default=None,
