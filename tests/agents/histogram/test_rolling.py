@@ -11,7 +11,13 @@ import pytest
 
 from susurrus.agents.histogram import kept_rows
 from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.rolling import RollingView
+from susurrus.agents.histogram.table import SortedRows
+from susurrus.agents.kafka.offset import Offset
+from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
+from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
 from susurrus.topics import histogram, progress, rolling
@@ -292,6 +298,28 @@ def test_a_mean_is_computed_from_the_views_own_sum_and_count(tmp_path: Path) -> 
 def test_what_has_no_view_is_refused(sections: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         viewed(**sections)
+
+
+def test_behind_a_window_that_was_not_published_rows_count_the_current_one_alone(tmp_path: Path) -> None:
+    """A budget that renews skips windows."""
+    ours = viewed(window={"allowed_lateness": 0})
+    store = Store(tmp_path / "s")
+    view = RollingView(ours, store)  # type: ignore[arg-type]
+    keys = [b'"a"', b'"b"']
+    rows = SortedRows(keys=keys, estimates=np.full((2, 2), 5), std_errors=np.ones((2, 2)), direct=None)
+    for window in (0, 2, 3):
+        for trigger in range(1, INTERVALS + 1):
+            commit = Commit(position=Offset(0), meta={})
+            found = view.take(WindowIndex(window), Trigger(trigger), rows, commit)
+            store.write(commit.puts, commit.deletes, commit.drops, meta=b"m")
+            assert found is not None
+            start = WINDOW + window * LENGTH
+            before = window == 3 and trigger < INTERVALS
+            assert (found.counted_from == (start - LENGTH + trigger * HOUR if before else start)).all()
+            assert (found.rows.estimates == 5).all()  # nothing came later in a window, so the rest is 0
+    kept = {int.from_bytes(key[1:9], "big") - (1 << 63) for key, _ in store.scan(kept_rows.KEPT, b"s")}
+    assert kept == {3}
+    store.close()
 
 
 def test_a_ranking_beside_it_is_said_to_be_of_windows() -> None:
