@@ -1,6 +1,7 @@
 """Grouping sets: what a file says of them, keys and levels, and whole pipelines on a broker, byte by byte after kills."""
 
 import json
+import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ from pydantic import ValidationError
 from susurrus.agents.histogram.early_drop import EarlyDrop
 from susurrus.agents.histogram.level_keys import LevelKeys, PublicKeys, declared, parts_of
 from susurrus.agents.histogram.releases import ReleaseReader
+from susurrus.agents.histogram.user_state import UserState
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.topics import histogram
+from tests.agents.histogram.test_bound_stage import HOUR, PARTITIONS, block_bytes, random_log, released, run
 from tests.agents.released import settings
+from tests.agents.stages import WINDOW, services_of
 from tests.broker import Broker
 from tests.chaos.conftest import archive
 from tests.pipeline import CRASHING, EPOCH, SECRET, THREE_POINTS, Pipeline, Public
@@ -176,6 +180,56 @@ def test_route_drops_only_what_no_level_keeps() -> None:
     country = (key % 3).astype(np.int32)
     assert stays.tolist() == (caps[0].arriving(user, country) | caps[1].arriving(user, key)).tolist()
     assert not stays.all()
+
+
+# ---- bound -----------------------------------------------------------------------------------------------------------------
+
+
+def test_levels_are_bounded_as_pipelines_of_their_own_and_memory_changes_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each level's increments against a pipeline with that one grouping; then with restarts, spills and hardly any memory."""
+    of_levels = [{"key": ["url"], "max_records_per_user": 3}, {"key": [], "max_records_per_user": 4, "max_records_per_key": 4}]
+    grouped = bound_services(
+        input={"key": ["url"], "grouping_sets": [["url"], []]},
+        levels=of_levels,
+        bounds={"max_records_per_user": 9, "max_records_per_key": 2},
+    )
+    log, _ = random_log(4, grouped.config_digest, sizes=30)
+    together = run(grouped, log, tmp_path / "a")
+    alone = bound_services(input={"key": ["url"]}, bounds={"max_records_per_user": 3, "max_records_per_key": 2})
+    own_log, _ = random_log(4, alone.config_digest, sizes=30)
+    found, wanted = released(together), released(run(alone, own_log, tmp_path / "b"))
+    of_urls = {(*place, key): of for (*place, key), of in found.items() if key.startswith(b'["a"')}
+    assert {(*place, key[5:-1]): of for (*place, key), of in of_urls.items()} == wanted
+    totals = [of for (*_, key), of in found.items() if key == b'["b"]']
+    assert len(of_urls) + len(totals) == len(found)
+    assert 0 < len(totals) < len(of_urls)
+
+    dice = random.Random(7)
+    monkeypatch.setattr(UserState, "outgrown", property(lambda state: bool(state._tables) and dice.random() < 0.4))
+    crashed = run(grouped, log, tmp_path / "c", seed=3, spill_above=40)
+    assert block_bytes(crashed) == block_bytes(together)
+    gathered = {name[:3] for commit in crashed.commits for name, _ in commit.puts if name[2:3] == b"g"}
+    assert gathered == {b"lag", b"lbg"}  # rows of users, by level
+
+
+def bound_services(**sections: Any) -> Any:
+    configured: Any = settings(
+        **{
+            "start": {"from": "earliest", "first_window": WINDOW},
+            "window": {"length": 4 * HOUR, "trigger_every": HOUR, "allowed_lateness": 2 * HOUR, "origin": WINDOW},
+            "columns": [
+                {"name": "visits", "kind": "count"},
+                {"name": "people", "kind": "users"},
+                {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1},
+            ],
+            "topics": {"by_user_partitions": 4, "bounded_partitions": PARTITIONS},
+            **sections,
+            "input": {"topic": "raw", "user": "host", **sections["input"]},
+        }
+    )
+    return services_of(configured, sources=2)
 
 
 # ---- whole pipelines -------------------------------------------------------------------------------------------------------
