@@ -25,6 +25,7 @@ _MEASURED: Final = {
     "stddev": "the standard deviation of {value}",
     "quantiles": "the quantile at {at} of {value}",
     "spread": "the interquartile range of {value}",
+    "count_by": "the number of records by {value}, a column for each of the declared values and one for all others",
 }
 
 

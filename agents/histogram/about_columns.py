@@ -6,6 +6,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from susurrus.agents.histogram.columns import Layout
 from susurrus.agents.histogram.quantile_needs import quantile_needs
 from susurrus.mechanisms.errors import ConfigurationError
@@ -31,6 +33,10 @@ def _of_level(layout: Layout, strategy: Strategy[Any]) -> Iterator[tuple[str, st
     except ConfigurationError:  # a strategy of someone else's that cannot say
         return
     for column in layout.published:
+        if column.column.takes_values:
+            error = column.rows(np.zeros((1, len(std_errors)), np.int64), std_errors[None]).std_error
+            half = f"{1.96 * float(np.asarray(error).max()):.3g}"
+            yield "noise", f"{column.column.name}: ± {half} at a window's last trigger (95 %)"
         if (records := column.column.least_records(std_errors[list(column.sources)])) is not None:
             yield (
                 "needs",

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from susurrus.agents.expressions.section import ExpressionText
 from susurrus.agents.finding import Finding
-from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count, Quantiles
+from susurrus.agents.histogram.columns import COLUMNS, ColumnKind, Count, CountBy, Quantiles
+from susurrus.agents.histogram.columns.count_by import category_field
 from susurrus.agents.types.one_of import OneOf, meanings
 from susurrus.agents.types.section import Finite, Name, PositiveFloat, Section
 from susurrus.mechanisms.histogram.cells import MAX_BUCKETS
@@ -15,18 +16,27 @@ from susurrus.mechanisms.histogram.plan import MAX_WEIGHT, MIN_WEIGHT
 from susurrus.mechanisms.histogram.quantiles import Scale, borders_of
 from susurrus.topics.records.raw import BucketField, ComputedField, Measurable, ValueField
 
-_IF_SET: Final = ("expression", "lower", "upper", "at", "buckets", "scale")
+_IF_SET: Final = ("expression", "lower", "upper", "at", "buckets", "scale", "values")
 """Fields of a column that enter the digest only where they are set, as ``published_if_set`` says of other sections."""
 DEFAULT_STEPS: Final = 2.0**10
 """Grid units of a bound where no grid is given."""
 DEFAULT_BUCKETS: Final = 32
 _OF_FIELD = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field)
+_OF_NUMBER = " and ".join(
+    f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field and not column.takes_values
+)
 _OF_VALUES = " and ".join(
-    f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field and not column.takes_buckets
+    f"`{kind}`"
+    for kind, column in COLUMNS.items()
+    if column.takes_field and not (column.takes_buckets or column.takes_values)
 )
 _OF_BUCKETS = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_buckets)
-_OWN: Final = ("at", "buckets", "scale")
+_OWN: Final = ("at", "buckets", "scale", "values")
 """Settings that only some kinds have."""
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 class ColumnSettings(Section):
@@ -35,7 +45,9 @@ class ColumnSettings(Section):
     name: Name
     """Name of the column in the output."""
     kind: Annotated[str, OneOf(COLUMNS)] = Field(default=Count.kind, description=meanings(COLUMNS))
-    field: str | None = Field(default=None, description=f"{_OF_FIELD}: the numeric field, a dotted path.")
+    field: str | None = Field(
+        default=None, description=f"{_OF_FIELD}: the field, a dotted path; a number for all but `{CountBy.kind}`."
+    )
     expression: ExpressionText | None = Field(
         default=None,
         description=f"{_OF_FIELD}: instead of `field`, one SQL expression over the record's fields, for example `bytes / 1000`: "
@@ -54,11 +66,11 @@ class ColumnSettings(Section):
 
     lower: Finite | None = Field(
         default=None,
-        description=f"{_OF_FIELD}: values below it are clamped to it. `lower = 0` and `upper = 5000` need no `bound`. A mean's "
+        description=f"{_OF_NUMBER}: values below it are clamped to it. `lower = 0` and `upper = 5000` need no `bound`. A mean's "
         "estimate is clamped to the same bounds, which is post-processing.",
     )
     upper: Finite | None = Field(
-        default=None, description=f"{_OF_FIELD}: values above it are clamped to it, as with `lower`. Default: bound."
+        default=None, description=f"{_OF_NUMBER}: values above it are clamped to it, as with `lower`. Default: bound."
     )
     weight: float = Field(
         default=1.0,
@@ -85,6 +97,15 @@ class ColumnSettings(Section):
         default=None,
         description=f"{_OF_BUCKETS}: `linear` for buckets of one width, `log` for borders that grow by one factor, which suits "
         "durations and sizes; then `lower` must be above 0. Default: linear.",
+    )
+
+    values: tuple[Annotated[str, Field(max_length=200), BeforeValidator(_text)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_BUCKETS - 1,
+        description=f"`{CountBy.kind}`: the values that are counted, each in a column of its own (`name_200`), and all others in "
+        "`name_other`. Public knowledge, as declared keys. A number counts by its text.",
+        examples=[["200", "304", "404"]],
     )
 
     @property
@@ -127,7 +148,9 @@ class ColumnSettings(Section):
         value: Measurable | None = None
         kind = COLUMNS[self.kind]
         path, bound = self.field if self.expression is None else ComputedField(self.expression), self.magnitude
-        if kind.takes_buckets:
+        if kind.takes_values:
+            value = None if path is None or self.values is None else category_field(path, self.values)
+        elif kind.takes_buckets:
             borders = self._borders()
             value = None if path is None or borders is None else BucketField(path=path, borders=borders)
         elif path is not None and bound:
@@ -179,6 +202,9 @@ def _column_problems(column: ColumnSettings, records: int) -> Iterator[str]:
         return
     if not {"field", "expression"} & set(given):
         yield f'field is missing; {kind} needs it, for example field = "bytes"'
+    if COLUMNS[column.kind].takes_values:
+        yield from _value_problems(column, given)
+        return
     if COLUMNS[column.kind].takes_buckets:
         yield from _bucket_problems(column, given, records)
         return
@@ -203,7 +229,8 @@ def counted_apart(columns: Sequence[ColumnSettings]) -> Iterator[Finding]:
     """A warning for each field that is counted by bucket more than once: each takes a share of the noise budget."""
     measured: dict[str | ComputedField, dict[BucketField, str]] = {}
     for column in columns:
-        if isinstance(field := column.column().field, BucketField):
+        of_numbers = COLUMNS[column.kind].takes_buckets
+        if of_numbers and isinstance(field := column.column().field, BucketField):
             measured.setdefault(field.path, {}).setdefault(field, column.name)
     for of, ways in measured.items():
         if len(ways) > 1:
@@ -241,6 +268,20 @@ def _has(kind: type[ColumnKind], name: str) -> bool:
 def _names(column: ColumnSettings) -> list[str]:
     """What is published of a column, by name."""
     return [part.name for part in column.column().parts()]
+
+
+def _value_problems(column: ColumnSettings, given: Sequence[str]) -> Iterator[str]:
+    """What is wrong with declared values."""
+    here = f'kind = "{column.kind}"'
+    yield from (
+        f"{name} has no meaning for {here}; leave it out"
+        for name in given
+        if name not in ("field", "expression", "values")
+    )
+    if column.values is None:
+        yield f'values is missing; {here} needs it, for example values = ["200", "404"]'
+    elif len(set(column.values)) < len(column.values):
+        yield "values has one twice; leave one of them out"
 
 
 def _bucket_problems(column: ColumnSettings, given: Sequence[str], records: int) -> Iterator[str]:

@@ -52,7 +52,7 @@ def quantile_needs(layout: Layout, std_errors: Floats) -> Iterator[str]:
     """A sentence for every published quantile and range. std_errors: float64[width], of what is measured at the last trigger."""
     for each in layout.published:
         column, field = each.column, each.column.field
-        if not isinstance(field, BucketField):
+        if not (column.has_interval and isinstance(field, BucketField)):
             continue
         scale, buckets = float(std_errors[each.sources[-1]]), len(each.sources)
         if isinstance(column, Quantiles):

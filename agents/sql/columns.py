@@ -21,7 +21,8 @@ _OF_VALUE: Final = {
     "STDDEV": "stddev",
 }
 """Kinds of columns of a value. Variances are of the population: over n records they are (n - 1) / n of those of a sample."""
-_AGGREGATES: Final = frozenset(("COUNT", *_OF_VALUE, *quantiles.FUNCTIONS))
+_COUNT_BY: Final = "COUNT_BY"
+_AGGREGATES: Final = frozenset(("COUNT", _COUNT_BY, *_OF_VALUE, *quantiles.FUNCTIONS))
 _UNKNOWN: Final = frozenset(
     (
         "MIN", "MAX", "MEDIAN", "APPROX_COUNT_DISTINCT", "ARRAY_AGG", "STRING_AGG",
@@ -123,6 +124,8 @@ def _column(call: Span, alias: str | None, user: Span) -> SelectedColumn:
         raise call.error(f"the column needs a name; add AS name after {function}(...)")
     if function == "COUNT":
         return SelectedColumn({"name": alias, "kind": _count(inside, user)}, None, call, inside)
+    if function == _COUNT_BY:
+        return _count_by(call, inside, alias)
     if inside.word(0) == "DISTINCT":
         raise inside.part(0, 1).error(f"{function}(DISTINCT ...) is not possible; {_USE}")
     value, low, high, grid, by_group = _value(inside, function)
@@ -142,6 +145,23 @@ def _quantiles(call: Span, alias: str | None) -> SelectedColumn:
     table, value = quantiles.table_of(call)
     _no_aggregate(value)
     return SelectedColumn({"name": alias, **table}, None, call, value)
+
+
+def _count_by(call: Span, inside: Span, alias: str) -> SelectedColumn:
+    """``COUNT_BY(status, '200', '304')``: counts by declared values."""
+    value, *values = inside.items()
+    if not len(value) or not values:
+        raise call.error("name a field and the values that are counted: COUNT_BY(status, '200', '304', '404')")
+    for each in values:
+        if len(each) != 1 or each.kind(0) not in (TokenType.STRING, TokenType.NUMBER):
+            raise each.error(
+                "write a text in single quotes, or a number; the values are public and stand in the statement"
+            )
+    _no_aggregate(value)
+    path = field_or_none(value)
+    table: dict[str, Any] = {"name": alias, "kind": "count_by", "values": [each.tokens[0].text for each in values]}
+    table |= {"expression": value.sql()} if path is None else {"field": path}
+    return SelectedColumn(table, None, call, value)
 
 
 def _count(inside: Span, user: Span) -> str:

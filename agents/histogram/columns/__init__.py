@@ -15,6 +15,7 @@ from typing import Final
 
 from susurrus.agents.histogram.columns.base import ColumnKind, Kept
 from susurrus.agents.histogram.columns.count import Count
+from susurrus.agents.histogram.columns.count_by import CountBy
 from susurrus.agents.histogram.columns.layout import Layout, PublishedColumn, fields_of, layout_of
 from susurrus.agents.histogram.columns.mean import Mean
 from susurrus.agents.histogram.columns.quantiles import InterquartileRange, Quantiles
@@ -26,6 +27,7 @@ __all__ = [
     "COLUMNS",
     "ColumnKind",
     "Count",
+    "CountBy",
     "InterquartileRange",
     "Kept",
     "Layout",
@@ -47,6 +49,7 @@ _ALL: tuple[type[ColumnKind], ...] = (
     StandardDeviation,
     Quantiles,
     InterquartileRange,
+    CountBy,
 )
 COLUMNS: Final[dict[str, type[ColumnKind]]] = {column.kind: column for column in _ALL}
 """Every kind by its name in the configuration."""

@@ -52,6 +52,8 @@ class ColumnKind:
     """Whether ``field`` and its bounds must be configured, and ``grid`` may be."""
     takes_buckets: ClassVar[bool] = False
     """Whether the field is read into buckets: then ``lower`` and ``upper`` must be configured, ``buckets`` and ``scale`` may be."""
+    takes_values: ClassVar[bool] = False
+    """Whether the field is compared with declared values: then ``values`` must be configured, and the field may be any scalar."""
     takes: ClassVar[tuple[str, ...]] = ()
     """Settings of this kind alone, which are fields of the class with the same names. They must be configured."""
     has_interval: ClassVar[bool] = False

@@ -189,7 +189,10 @@ def test_levels_are_bounded_as_pipelines_of_their_own_and_memory_changes_no_byte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each level's increments against a pipeline with that one grouping; then with restarts, spills and hardly any memory."""
-    of_levels = [{"key": ["url"], "max_records_per_user": 3}, {"key": [], "max_records_per_user": 4, "max_records_per_key": 4}]
+    of_levels = [
+        {"key": ["url"], "max_records_per_user": 3},
+        {"key": [], "max_records_per_user": 4, "max_records_per_key": 4},
+    ]
     grouped = bound_services(
         input={"key": ["url"], "grouping_sets": [["url"], []]},
         levels=of_levels,
