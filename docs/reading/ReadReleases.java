@@ -63,6 +63,9 @@ public class ReadReleases {
                             value.get("epoch").asText(),
                             value.get(isRow ? "window_start" : "window").asText(),
                             value.get("trigger").asInt());
+                    if (name.trigger() == 0) {
+                        continue; // the window is skipped, for a budget that renews had no room
+                    }
                     Release release = open.computeIfAbsent(name, unused -> new Release());
                     if (isRow) {
                         release.rows.put(new String(record.key(), StandardCharsets.UTF_8), value);

@@ -88,6 +88,22 @@ def test_what_create_made_with_the_defaults_is_in_order_on_one_broker(
     assert {line.split()[0] for line in create_topics(settings, admin)[1:]} == {"exists"}
 
 
+def test_an_old_log_of_charges_of_the_prefix_is_told(kafka: Broker, admin: AdminClient) -> None:
+    """Its charges are not counted, and so would be forgotten without a word."""
+    raw = kafka.create_topic(f"raw-{kafka.new_prefix()}", 1, {"message.timestamp.type": "LogAppendTime"})
+    made = pipeline(kafka, "histogram", raw)
+    new = f"{kafka.new_prefix()}.charges"
+    settings = made.model_copy(update={"topics": made.topics.model_copy(update={"charges": new})})
+    create_topics(settings, admin)
+    old = f"{settings.pipeline.prefix}.charges"
+    assert old not in {found.subject for found in pipeline_of(settings).check_topics(admin)}
+    kafka.create_topic(old, 1, {"cleanup.policy": "compact"})
+    [told] = [found for found in pipeline_of(settings).check_topics(admin) if found.subject == old]
+    assert told.level == "warning"
+    assert f"this pipeline counts those of {new}" in told.text
+    assert f'set topics.charges = "{old}" for all pipelines' in told.action
+
+
 def test_what_is_not_as_create_makes_it_is_wrong(kafka: Broker, admin: AdminClient) -> None:
     settings = pipeline(kafka, "local", "none")
     shared = kafka.create_topic(settings.topics.charges, 1, {"cleanup.policy": "delete"})
