@@ -88,8 +88,8 @@ class OneWindowLedger:
         """Empty, because nothing has been published."""
         return {}
 
-    def is_charged(self, window: int) -> bool:
-        """Always true."""
+    def decision(self, window: int) -> bool:
+        """Whether a window begins: every one does."""
         return True
 
     def output(self, *records: Any) -> Output:
