@@ -63,6 +63,13 @@ def configurations() -> dict[str, Settings]:
         keys={"product": {"country": ["DE", "FR"], "device": ["phone", "desktop"]}},
     )
     found["one total"] = histogram(input={**INPUT, "key": []})
+    found["grouping sets"] = histogram(
+        input={**INPUT, "key": ["country", "city"], "grouping_sets": [["country"], ["country", "city"], []]},
+        levels=[{"key": ["country"], "max_records_per_user": 2}, {"key": [], "share": 0.1}],
+    )
+    found["counts by value"] = histogram(
+        columns=[{"name": "status", "kind": "count_by", "field": "status", "values": ["200", "404"]}]
+    )
     found["format avro"] = histogram(input={**INPUT, "format": "avro", "registry": {"url": "http://registry:8081"}})
     found["format protobuf"] = histogram(input={**INPUT, "format": "protobuf", "message": "events:Event"})
     found["filtered and computed"] = histogram(
