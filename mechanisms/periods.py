@@ -105,7 +105,10 @@ class Periods:
 
     def allows(self, spans: Iterable[ChargedSpan], more: ChargedSpan) -> bool:
         """Whether every period that touches ``more`` is within the total with it. Periods that do not are no question of its."""
-        return all(self.budget.allows(spend) for _, spend in self.spends([*spans, more], more))
+        # The others share no period with it; a log of years has many.
+        first, beyond = more.begin - self.length, more.end + self.length
+        near = [span for span in spans if span.end > first and span.begin < beyond]
+        return all(self.budget.allows(spend) for _, spend in self.spends([*near, more], more))
 
     def worst(self, spans: Iterable[ChargedSpan]) -> tuple[int, Spend] | None:
         """(last instant in ms, spend) of the period with the largest delta at the budget's epsilon; None without spans."""

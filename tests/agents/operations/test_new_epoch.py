@@ -212,6 +212,18 @@ def test_a_budget_that_does_not_allow_it_forbids_it_before_anything_is_done(work
         work(log, [*others, *map(charge, (TODAY - DAY, TODAY))], first_window="current", **budget).plan(NOW)
 
 
+def test_a_budget_that_renews_forbids_nothing_and_skipped_windows_were_not_published(work: Any) -> None:
+    log = [said(TODAY - DAY), said(TODAY, 0)]
+    budget = {"budget": {"epsilon": 6.0, "delta": 1e-9, "per": "30d"}}
+    plan = work(log, first_window=TODAY - DAY, **budget).plan(NOW)
+    assert [again.window for again in plan.again] == [TODAY - DAY]
+    assert (plan.renews, plan.windows_left) == (True, None)
+    assert "a window that has no room in its period, published before or not, is skipped" in " ".join(
+        plan_lines(plan, "p")
+    )
+    assert not work(log).plan(NOW).renews
+
+
 def test_charges_that_the_log_has_lost_count_as_if_they_were_there(work: Any) -> None:
     """In the budget, and in what a window that is published again has cost. What was published was paid for or is owed."""
     budget = {"budget": {"epsilon": 25.0, "delta": 1e-8}}
