@@ -65,6 +65,10 @@ def selected(span: Span, user: Span) -> tuple[list[Key], list[SelectedColumn]]:
         if item.kind(0) == TokenType.STAR:
             raise item.error("name each key and column; * would publish what users sent")
         value, alias = _alias(item)
+        if value.word(0) in ("GROUPING", "GROUPING_ID") and value.kind(1) == TokenType.L_PAREN:
+            raise item.error(
+                "each row names its level, and its key is null where the level leaves a part out; leave this out"
+            )
         if quantiles.is_call(value):
             columns.append(_quantiles(value, alias))
             continue

@@ -63,3 +63,8 @@ def test_refusals_show_the_place(groups: str, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem) as refused:
         said(groups)
     assert re.search(r"visits\.sql:\d+:\d+: ", str(refused.value))
+
+
+def test_rows_name_their_level_without_being_asked() -> None:
+    with pytest.raises(ConfigurationError, match="each row names its level"):
+        said("ROLLUP (country, city)", keys="country, city, GROUPING(city) AS of_city")
