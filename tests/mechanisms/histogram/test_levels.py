@@ -138,9 +138,12 @@ def test_no_two_levels_share_an_address_of_noise():
     assert first._selection_mechanism != second._selection_mechanism
 
 
+@pytest.mark.parametrize(
+    "columns", [USERS, (*USERS, Column(name="q", kind="cells", buckets=3))], ids=["users", "cells"]
+)
 @pytest.mark.parametrize("strategy", [Toeplitz, Closing])
-def test_a_step_is_the_steps_of_the_levels(strategy):
-    plan = plan_of_levels(strategy, epsilon=20.0, triggers=4)
+def test_a_step_is_the_steps_of_the_levels(strategy, columns):
+    plan = plan_of_levels(strategy, columns=columns, epsilon=20.0, triggers=4)
     whole = build_strategy(plan)
     keys = [b'["b","DE","Berlin"]', b'["a","DE"]', b'["c"]', b'["b","FR","Paris"]', b'["a","FR"]']
     rng = np.random.default_rng(1)
@@ -150,7 +153,7 @@ def test_a_step_is_the_steps_of_the_levels(strategy):
         lists = (
             ListSums(users=users, weight=users << 20, public_weight=users * 0, unit=users * 0) if trigger == 4 else None
         )
-        given = Increments(users=users, weight=users << 20, sums=users[:, None], lists=lists)
+        given = Increments(users=users, weight=users << 20, sums=np.tile(users[:, None], plan.width), lists=lists)
         declared = np.array([False, False, True, False, False])
         step = whole.step(trigger, keys, states, given, noise(), declared)
         for place, level in enumerate(level_of(keys).tolist()):
