@@ -46,7 +46,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
         self._ranking = top.ranking
         self._renews = periods_of(services.settings) is not None
         self._begins: dict[WindowIndex, bool] = {}
-        """Whether an open window begins, where the budget renews."""
+        """Whether an open window begins."""
 
     @staticmethod
     def first_sources(services: HistogramServices) -> int:
@@ -82,12 +82,12 @@ class RankStage(IntervalStage[CandidatesBlock]):
 
     def _begun(self, windows: Sequence[WindowIndex]) -> list[WindowIndex]:
         """Those that are not skipped. Release has written the decision before its tick for a window's first interval, so it is in
-        the ledger; it is read to the very end, where an open transaction may hide it."""
-        if not self._renews:
-            return list(windows)
+        the ledger; it is read to the very end, where an open transaction may hide it. What was decided holds where the budget
+        renews no more: such decisions are older than this task."""
         if any(window not in self._begins for window in windows):
             ledger, start = self.services.ledger, self._calendar.window_start
-            ledger.refresh(complete=True)
+            if self._renews:
+                ledger.refresh(complete=True)
             skipped = ledger.skipped()
             self._begins = {window: start(window) not in skipped for window in windows}
         return [window for window in windows if self._begins[window]]

@@ -6,6 +6,7 @@ and no load of a worker, decides what becomes of another record: docs/guarantees
 """
 
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from susurrus.agents.config.settings import Settings
@@ -17,8 +18,10 @@ from susurrus.agents.runtime.budget import Charges, budget_of, periods_of, spans
 from susurrus.agents.runtime.initial_offsets import check_raw
 from susurrus.agents.runtime.pipeline import Pipeline
 from susurrus.mechanisms.errors import BudgetExhausted, ConfigurationError, Refusal, SusurrusError
-from susurrus.mechanisms.periods import ChargedSpan
+from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.periods import ChargedSpan, Periods
 from susurrus.topics import ledger as codec
+from susurrus.topics.charges import Charge
 from susurrus.topics.spec import LEDGER
 
 _SECONDS: Final = 30.0
@@ -38,7 +41,7 @@ def add_input(pipeline: Pipeline[Any], clients: Clients, topic: str) -> list[str
         return [f"exists   {topic} is read already"]
     clients.partitions_to_read(topic)
     check_raw(settings, clients, topic)
-    _check_budget(pipeline, clients, (*known, topic))
+    _check_budget(pipeline, clients, (*known, topic), records)
     lines = create_topics(settings, clients.admin(), (*known, topic), clients.raw.admin())
     _write(settings, clients, codec.AddedTopic(topic=topic, at=int(time.time() * 1000)))
     lines.append(f"asked    {topic}: it counts from the next trigger on, with what is written from then on")
@@ -71,19 +74,15 @@ def _check(settings: Settings, topic: str, records: list[codec.LedgerRecord]) ->
         raise Refusal(f"the pipeline runs with other values of {', '.join(changed)}", "use its configuration")
 
 
-def _check_budget(pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, ...]) -> None:
+def _check_budget(
+    pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, ...], records: list[codec.LedgerRecord]
+) -> None:
     total, promise = budget_of(pipeline.settings), pipeline.per_window()
     if total is None or promise is None:
         return
     charges = Charges(pipeline.settings, clients, lambda: topics).read(complete=True)
     if (periods := periods_of(pipeline.settings)) is not None:
-        # The window of the present is charged on that topic, too; later ones are skipped where there is no room.
-        calendar = pipeline.settings.calendar
-        now = calendar.window_at(int(time.time() * 1000))
-        begin, end = calendar.window_start(now), calendar.window_end(now)
-        own = [one for one in charges if (one.pipeline, one.window) == (pipeline.settings.application, begin)]
-        others = [one for one in charges if one not in own]
-        fits = periods.allows(spans_of(others), ChargedSpan(begin, end, promise))
+        fits = _fit(periods, charges, list(_open_windows(pipeline.settings, promise, records)), _own(pipeline, records))
     else:
         fits = total.windows_left(spend_of(charges), promise) > 0
     if not fits:
@@ -92,6 +91,31 @@ def _check_budget(pipeline: Pipeline[Any], clients: Clients, topics: tuple[str, 
             f"topic={topics[-1]}",
             "raise [budget] in the open, or give that topic to a pipeline of its own",
         )
+
+
+def _own(pipeline: Pipeline[Any], records: list[codec.LedgerRecord]) -> tuple[str, str]:
+    """(pipeline, epoch) of the charges of what is published now. What an epoch before has published is another release."""
+    return pipeline.settings.application, next((one.epoch for one in records if isinstance(one, codec.Epoch)), "")
+
+
+def _open_windows(settings: Settings, promise: Guarantee, records: list[codec.LedgerRecord]) -> Iterator[ChargedSpan]:
+    """The windows that are charged on a topic that is added now: those that are open, late ones included, and not skipped. Later
+    ones are skipped where there is no room."""
+    calendar = settings.calendar
+    first = next((one.first_window for one in records if isinstance(one, codec.Start)), 0)
+    skipped = {one.window for one in records if isinstance(one, codec.WindowDecision) and not one.begun}
+    for window in calendar.open_windows(calendar.interval_at(int(time.time() * 1000))):
+        if (begin := calendar.window_start(window)) >= first and begin not in skipped:
+            yield ChargedSpan(begin, calendar.window_end(window), promise)
+
+
+def _fit(periods: Periods, charges: Sequence[Charge], windows: Sequence[ChargedSpan], own: tuple[str, str]) -> bool:
+    """Whether all of these windows of a pipeline have room at once. charges: on all of its topics, the one that is added, too."""
+    begins = {window.begin for window in windows}
+    others = spans_of(one for one in charges if (one.pipeline, one.epoch) != own or one.window not in begins)
+    return all(
+        periods.allows([*others, *windows[:at], *windows[at + 1 :]], window) for at, window in enumerate(windows)
+    )
 
 
 def _write(settings: Settings, clients: Clients, record: codec.AddedTopic) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from susurrus.agents.kafka.requests import group_of, no_topic
 from susurrus.agents.kafka.topics import partitions_of
 from susurrus.agents.runtime.budget import budget_of, charge_of, charged_once, periods_of, spend_of
@@ -85,7 +87,7 @@ class EpochPlanner:
         charged = ledger.charges.read(complete=True)
         known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.application}
         forgotten = tuple(
-            charge_of(settings, topic, window, said.epoch, guarantee)
+            self._lost_charge(topic, said)
             for window, epochs in sorted(published.items())
             for said in epochs.values()
             for topic in topics
@@ -182,6 +184,29 @@ class EpochPlanner:
             if said.epoch_number not in epochs or epochs[said.epoch_number].trigger < said.trigger:
                 epochs[said.epoch_number] = said
         return found
+
+    def _lost_charge(self, topic: str, said: Progress) -> charge_codec.Charge:
+        """What a window was charged, as far as anybody still knows. Its epoch may have had other windows than the file has now.
+        Then nobody knows how long it was, and the charge is for all of time."""
+        charge = charge_of(self._settings, topic, said.window, said.epoch, self._begins.guarantee)
+        if self._has_windows_of(said):
+            return charge
+        return msgspec.structs.replace(charge, begin=None, end=None)
+
+    def _has_windows_of(self, said: Progress) -> bool:
+        """Whether the file's calendar is that of an epoch: by the ledger where it still has it, and by what a trigger says of its
+        window."""
+        calendar, ledger = self._settings.calendar, self._services.ledger
+        window = calendar.window_at(said.window)
+        if calendar.window_start(window) != said.window or calendar.triggers_of(window) != said.of_triggers:
+            return False
+        records = ledger.records()
+        epoch, config = records.get("epoch"), records.get("config")
+        if not (isinstance(epoch, codec.Epoch) and epoch.epoch == said.epoch and isinstance(config, codec.Config)):
+            return True
+        fields = self._settings.published_fields()
+        changed = codec.changed_fields(config, fields, self._settings.digest_of_default)
+        return not any(name.startswith("window.") for name in changed)
 
     def _again(
         self, window: int, epochs: Mapping[int, Progress], charged: Iterable[charge_codec.Charge], guarantee: Guarantee

@@ -118,6 +118,10 @@ class Charges:
         keys = [codec.key(topic, window, name, epoch) for topic in topics]
         return Output(self.topic, 0, [{"key": key, "value": None} for key in keys])
 
+    def place(self, window: int, epoch: str) -> tuple[str, str, int]:
+        """(pipeline, epoch, window), which this pipeline's charges for a window (start in ms) have in common."""
+        return self._settings.application, epoch, window
+
     def before(self, window: int, epoch: str) -> tuple[list[codec.Charge], codec.Charge] | None:
         """(what all pipelines charged before this one, this pipeline's charge) for a window (start in ms); None while its charge
         does not show on each of its raw topics.
@@ -144,7 +148,7 @@ class Charges:
         with self._lock:
             if not all(self._has(topic, window, epoch) for topic in topics):
                 return False
-        place = (self._settings.application, epoch, window)
+        place = self.place(window, epoch)
         ours = next((n for n, c in enumerate(charges) if (c.pipeline, c.epoch, c.window) == place), None)
         if ours is None:
             return False

@@ -88,9 +88,13 @@ class Renewing(Standing):
         if before is None:
             if charged:
                 return None
-            if self._periods.allows(spans_of(self._ledger.charges.known), self._span(window)):
+            # A raw topic that was added has charged the window already: it is the same release, and counts once.
+            place = self._ledger.charges.place(start, self._ledger.epoch)
+            known = self._ledger.charges.known
+            others = [one for one in known if (one.pipeline, one.epoch, one.window) != place]
+            if self._periods.allows(spans_of(others), self._span(window)):
                 return [self._charge(window)], None
-            return self._decision(window, begun=False, charged=False), False
+            return self._decision(window, begun=False, charged=len(others) < len(known)), False
         earlier, own = before
         begun = not charged or self._periods.allows(spans_of(earlier), ChargedSpan(*own.extent, guarantee_of(own)))
         return self._decision(window, begun=begun, charged=True), begun

@@ -297,6 +297,32 @@ def test_a_window_that_is_skipped_has_no_ranking(tmp_path: Path) -> None:
     assert {ranking.window for ranking in rankings} == {STARTS[0], STARTS[1], STARTS[3]}
 
 
+def test_a_window_that_was_skipped_has_no_ranking_either_where_the_budget_renews_no_more(tmp_path: Path) -> None:
+    made = ours(ChargeLog(), windows=2, top={"order_by": "visits", "limit": 3})
+    released = run(made, log_of(random_rows(3), made.config_digest), tmp_path / "release")
+    log = [value for _, _, _, value, _ in released.to("candidates") if value is not None]
+    object.__setattr__(made.settings.budget, "per", None)
+    runner = Runner(RankStage, made, tmp_path / "rank")
+    runner.feed(log, len(log))
+    runner.commit(now=FAR)
+    runner.close()
+    assert STARTS[2] not in {top.decode(value or b"").window for _, _, _, value, _ in runner.to("top")}
+
+
+def test_a_topic_that_was_added_while_a_window_waits_for_its_charge_does_not_count_it_twice(tmp_path: Path) -> None:
+    """Route charges the open windows on the new topic, this one, too, before release has charged it anywhere."""
+    for windows, begins in ((1, True), (0, False)):
+        others = [] if begins else [other(STARTS[0], 3.0)]
+        made = ours(ChargeLog(others), windows=1, per="4h")
+        ledger: Any = made.ledger
+        ledger.charges = Charges(made.settings, ledger.log, lambda: ("raw", "added"))
+        early = ledger.charges.output(STARTS[0], EPOCH, made.strategy.guarantee, ["added"])
+        ledger.log.rows += [(message["key"], message["value"]) for message in early.messages]
+        runner = run(made, log_of(random_rows(3), made.config_digest), tmp_path / str(windows))
+        assert (STARTS[0] in begun_and_skipped(runner)[0]) is begins
+        assert (STARTS[0] in standing(ledger.log.rows)) is begins, "and what is skipped keeps no charge on any topic"
+
+
 def test_the_rolling_view_behind_a_skipped_window_begins_with_the_window(tmp_path: Path) -> None:
     """Of the window before nothing is published, so its rows say that they are counted from their own window's begin."""
     made = ours(ChargeLog(), windows=2, window={"rolling": True})

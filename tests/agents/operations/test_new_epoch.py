@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -189,6 +190,29 @@ def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
     lines = " ".join(plan_lines(plan, "page-views"))
     assert "the epoch that the ledger has lost ends, epoch 3 begins" in lines
     assert "The log of charges lacks charged windows: the progress topic shows 2 more" in lines
+
+
+def test_a_lost_charge_is_for_all_of_time_where_nobody_knows_how_long_its_window_was(work: Any) -> None:
+    """A budget that renews would take a week that was published for a day of the new file, and let it go after a day."""
+    [known] = work([said(TODAY - DAY)], []).plan(NOW).forgotten
+    assert known.extent == (TODAY - DAY, TODAY)
+    longer = msgspec.structs.replace(said(TODAY - DAY), of_triggers=28)
+    [unknown] = work([longer], []).plan(NOW).forgotten
+    assert (unknown.begin, unknown.end) == (None, None)
+    [elsewhere] = work([said(TODAY - DAY + 3_600_000)], []).plan(NOW).forgotten
+    assert (elsewhere.begin, elsewhere.end) == (None, None)
+
+
+@pytest.mark.parametrize("length", ["1d", "4d"])
+def test_what_the_ledger_knows_of_the_windows_decides_for_its_epoch(work: Any, length: str) -> None:
+    """Windows of as many triggers and with the same beginning are not enough where the ledger has the calendar."""
+    made = work([said(TODAY)], [])
+    before = settings(**{**OTHERS, "window": {"length": length, "trigger_every": "6h" if length == "1d" else "1d"}})
+    config = ledger.Config(digest="", fields=before.published_fields())
+    records = made._services.ledger.records()
+    records["config"] = config
+    [charge] = made.plan(NOW).forgotten
+    assert (charge.end is None) is (length == "4d")
 
 
 def test_the_number_is_higher_than_any_that_was_seen_also_where_the_ledger_is_older(work: Any) -> None:
