@@ -45,7 +45,11 @@ class HistogramBoard(Board):
             "strategy": settings.choice.name,
             "why": settings.choice.reason,
             "fields": [*(("level",) if settings.input.grouping_sets else ()), *settings.input.key_names],
-            "columns": [{"name": column.name, "kind": column.kind} for column in settings.published_columns],
+            "levels": list(settings.level_names),
+            "columns": [
+                {"name": column.name, "kind": column.kind, "interval": column.has_interval}
+                for column in settings.published_columns
+            ],
             "length": settings.calendar.windows.usual,
             "length_text": settings.window.length_text,
             "time_zone": settings.window.time_zone,
@@ -192,6 +196,10 @@ class HistogramBoard(Board):
         everything = window.rows(trigger)
         new = window.new(trigger)
         rows = everything[new[everything]] if query.get("new") == "1" else everything
+        if level := query.get("level"):
+            if level not in self.settings.level_names:
+                raise BadQuestion("level: is none of this pipeline")
+            rows = window.of_level(rows, level)
         rows = window.search(rows, query.get("search", ""))
         rows = window.ordered(rows, trigger, sort, column, descending=descending)
         assert limit is not None

@@ -157,6 +157,10 @@ class Window:
             self._folded.append(folded(key))
         return np.array([row for row in rows.tolist() if wanted in self._folded[row]], np.intp)
 
+    def of_level(self, rows: Rows, level: str) -> Rows:
+        """The rows of one level, of several groupings: keys begin with it there."""
+        return rows[np.fromiter((self.keys[row][0] == level for row in rows.tolist()), np.bool_, len(rows))]
+
     def ordered(self, rows: Rows, trigger: int, sort: str, column: str, *, descending: bool) -> Rows:
         """Rows by ``sort`` = "key", "estimate" or "interval" (the width of the error bar) of a column. Ties are in order of the
         key. A sort by key is by the text, as a search sees it."""

@@ -2,7 +2,7 @@
 
 import { colour, draw, faint } from "./charts.js";
 import { el, fill, numbers, say } from "./dom.js";
-import { day, moment, number, plural, small } from "./text.js";
+import { day, moment, number, plural, small, wallTime } from "./text.js";
 
 /** The card at the top: [large, small, aside and meter]. */
 export function budgetFact(budget) {
@@ -26,6 +26,15 @@ function skips(budget, windows) {
   return budget.stop === null ? "every window has room" : `${windows} until one is skipped, ${day(budget.stop)}`;
 }
 
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
+/** Which of the windows that were lately skipped, at most three by name. */
+function without(skipped) {
+  if (!skipped.length) return "";
+  const named = skipped.slice(-3).map(day).join(", ");
+  return `The budget had no room for ${plural(skipped.length, "window")}, which ${skipped.length === 1 ? "begins" : "begin"} ${skipped.length > 3 ? `… ${named}` : named}: nothing of ${skipped.length === 1 ? "it" : "them"} is published.`;
+}
+
 export class BudgetCard {
   constructor() {
     this.sentence = el("p", { class: "note" });
@@ -34,16 +43,17 @@ export class BudgetCard {
     this.card = el("section", { class: "card", id: "budget", "aria-labelledby": "budget-title" }, el("header", {}, el("h2", { id: "budget-title" }, "Privacy budget")), this.sentence, this.chart, this.table);
   }
 
-  show(budget) {
-    const known = JSON.stringify(budget);
+  /** skipped: starts of windows that had no room. */
+  show(budget, skipped = []) {
+    const known = JSON.stringify([budget, skipped]);
     if (known === this.known) return;
     this.known = known;
     this.card.hidden = !budget;
     if (!budget) return;
     const total = budget.total;
-    say(this.sentence, this.words(budget));
+    say(this.sentence, [this.words(budget), without(skipped)].filter(Boolean).join(" "));
     const points = budget.points.filter(([, epsilon]) => epsilon !== null);
-    const windows = points.map(([window]) => new Date(window).toISOString());
+    const windows = points.map(([window]) => wallTime(window));
     const spent = points.map(([, epsilon]) => epsilon);
     const shown = budget.period ?? budget;
     const words = `Budget: epsilon ${small(shown.epsilon)}${total ? ` of ${small(total.epsilon)}` : ""} after ${plural(points.length, "point")}.`;
@@ -53,7 +63,7 @@ export class BudgetCard {
       ];
       const layout = { height: 190, margin: { l: 8, r: 12, t: 12, b: 8 }, yaxis: { rangemode: "tozero", title: { text: budget.period ? `ε in ${budget.period.text}` : "ε spent" }, nticks: 5 }, xaxis: { type: "date", nticks: 4, showgrid: false } };
       if (total) {
-        const end = budget.stop === null ? windows.at(-1) : new Date(budget.stop).toISOString();
+        const end = budget.stop === null ? windows.at(-1) : wallTime(budget.stop);
         if (budget.stop !== null && budget.live && !budget.period) {
           traces.push({ x: [windows.at(-1), end], y: [spent.at(-1), total.epsilon], mode: "lines", line: { color: colour("series-1"), width: 1.5, dash: "dot" }, hoverinfo: "skip", type: "scatter" });
         }
@@ -78,8 +88,8 @@ export class BudgetCard {
     if (!budget.total) return `${spent}${others}. No [budget] is set, so nothing limits it.`;
     if (budget.period) {
       const { text, epsilon } = budget.period;
-      return `Of any ${text}, a user who was active in every window spends at most ε = ${small(budget.total.epsilon)} at δ = ${small(budget.total.delta)}; in the newest ${text} ε = ${small(epsilon)}${others}. Over all windows it is ε = ${small(budget.epsilon)} at δ = ${small(budget.delta)}. ${stops(budget)}.`;
+      return `Of any ${text}, a user who was active in every window spends at most ε = ${small(budget.total.epsilon)} at δ = ${small(budget.total.delta)}; in the newest ${text} ε = ${small(epsilon)}${others}. Over all windows it is ε = ${small(budget.epsilon)} at δ = ${small(budget.delta)}. ${sentence(stops(budget))}`;
     }
-    return `${spent}${others}, of ε = ${small(budget.total.epsilon)} in all. ${stops(budget)}.`;
+    return `${spent}${others}, of ε = ${small(budget.total.epsilon)} in all. ${sentence(stops(budget))}`;
   }
 }

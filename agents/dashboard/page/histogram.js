@@ -5,7 +5,7 @@ import { BudgetCard, budgetFact } from "./budget.js";
 import { CurveCard } from "./curves.js";
 import { el, fill, say } from "./dom.js";
 import { Facts } from "./facts.js";
-import { TableCard } from "./table.js";
+import { TableCard, chosenLevel } from "./table.js";
 import { clock, countdown, day, keyText, minute, moment, number, offset, plural, reach, showTimesIn, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
@@ -42,7 +42,7 @@ export class Board {
     this.waiting.hidden = Boolean(newest) || !state.caught_up;
     this.showFacts();
     this.showEpoch();
-    this.budget.show(state.budget);
+    this.budget.show(state.budget, state.skipped);
     if (!newest) {
       const due = state.due.at ? `The first release is due at ${moment(state.due.at)} at the latest.` : "The worker replays an archive, and releases as it goes.";
       fill(this.waiting, el("strong", {}, "Nothing is released yet."), el("p", {}, `Waiting for the first trigger. ${due}`));
@@ -112,7 +112,7 @@ export class Board {
     const asked = (this.asking = {});
     try {
       const [table, fresh, ranked, rolling] = await Promise.all([
-        ask("table", { window: main.start, column, search: view.search, sort: view.sort, order: view.order, offset: view.offset, limit: view.limit, new: view.new, beside: beside.map(({ start }) => start).join(",") }),
+        ask("table", { window: main.start, column, level: chosenLevel(this.state), search: view.search, sort: view.sort, order: view.order, offset: view.offset, limit: view.limit, new: view.new, beside: beside.map(({ start }) => start).join(",") }),
         main.new ? ask("table", { window: main.start, column, new: "1", limit: NEW_SHOWN }) : null,
         this.state.ranking ? ask("ranking", { window: main.start }) : null,
         this.state.rolling ? ask("rolling", { column }) : null,
@@ -150,7 +150,7 @@ export class Board {
     say(this.firstNote, `${ranked.ranking} · release ${window.trigger} of ${window.of_triggers}${ranked.rows.length ? "" : " · no row"}`);
     fill(
       this.first,
-      ranked.rows.map(({ key, name, values }) => el("li", {}, el("button", { type: "button", "data-focus": `ranking-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(values[0])} ${reach(values)}`)),
+      ranked.rows.map(({ key, name, values }) => this.entry(`ranking-${name}`, key, name, values)),
     );
   }
 
@@ -164,9 +164,15 @@ export class Board {
       this.last,
       rolling.rows.map(({ key, name, values, counted: [since, to] }) => {
         const parts = [since === from ? "" : ` from ${moment(since)}`, to === until ? "" : ` until ${moment(to)}`].join("");
-        return el("li", {}, el("button", { type: "button", "data-focus": `rolling-${name}`, onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), ` ${number(values[0])} ${reach(values)}${parts && ` (counted${parts})`}`);
+        return this.entry(`rolling-${name}`, key, name, values, parts && `counted${parts}`);
       }),
     );
+  }
+
+  /** One row of a short list: the key, its number, and a note below where there is one. */
+  entry(focus, key, name, values, note = "") {
+    const said = el("span", { class: "value" }, `${number(values[0])} ${reach(values)}`);
+    return el("li", {}, el("div", { class: "entry" }, el("button", { type: "button", "data-focus": focus, title: keyText(key), onclick: () => this.select(name) }, el("bdi", {}, keyText(key))), said, note ? el("span", { class: "note" }, note) : null));
   }
 
   only() {

@@ -33,7 +33,8 @@ async function show() {
   say(
     at("foot"),
     `This page reads ${state.topic} and what is published beside it. It shows no raw record, no exact figure and no user, so whoever ` +
-      "may read the results may see it. Error bars are 95 % intervals. They cover the noise, and not what caps and clamps leave out.",
+      "may read the results may see it. Error bars are 95 % intervals. They cover the noise, and not what caps and clamps leave out." +
+      (state.time_zone ? ` Times are those of ${state.time_zone}.` : ""),
   );
   board ??= new (await import(`./${state.page}.js`)).Board(at("facts"), at("board"), at("announcer"));
   board.show(state);

@@ -16,6 +16,7 @@ export class TableCard {
     this.subtitle = el("p", {});
     this.window = el("select", { id: "window", onchange: () => this.change({ window: this.window.value }) });
     this.column = el("select", { id: "column", onchange: () => this.change({ column: this.column.value }) });
+    this.level = el("select", { id: "level", onchange: () => this.change({ level: this.level.value, key: "" }) });
     this.search = el("input", { type: "search", id: "search", autocomplete: "off", spellcheck: "false", value: view.search, oninput: () => this.typed() });
     this.fresh = el("input", { type: "checkbox", id: "only-new", checked: view.new === "1", onchange: () => this.change({ new: this.fresh.checked ? "1" : "" }) });
     this.columns = menu("Columns", "columns-menu");
@@ -37,6 +38,7 @@ export class TableCard {
         { class: "controls" },
         field("Window", this.window),
         field("Value", this.column),
+        field("Level", this.level),
         field("Search keys", this.search, "grow"),
       ),
       el("div", { class: "controls" }, el("label", { class: "check" }, this.fresh, "Only keys new at this release"), el("span", { class: "push" }), this.columns.menu, this.beside.menu),
@@ -82,8 +84,11 @@ export class TableCard {
     say(this.range, `No answer: ${text}.`);
   }
 
-  show(state, windows, table, column, key) {
+  show(state, windows, answer, column, key) {
     const [main] = windows;
+    // Of one level, its name is not repeated in every row; the total has no other part.
+    const inLevel = (parts) => (chosenLevel(state) && parts.length > 1 ? parts.slice(1) : parts);
+    const table = { ...answer, rows: answer.rows.map((row) => ({ ...row, key: inLevel(row.key) })) };
     this.charted = column;
     say(this.subtitle, `${windowName(main.start, main.end)} · release ${table.trigger} of ${main.of_triggers}`);
     this.options(state, main, column, windows);
@@ -94,7 +99,7 @@ export class TableCard {
     this.nothing.hidden = !none;
     this.chart.hidden = none;
     if (none) {
-      const why = view.search || view.new ? "No published key fits." : "No key is published yet: none is shared by enough users so far.";
+      const why = view.search || view.new || chosenLevel(state) ? "No published key fits." : "No key is published yet: none is shared by enough users so far.";
       say(this.nothing, why);
     } else {
       this.showChart(windows, table, column);
@@ -111,6 +116,8 @@ export class TableCard {
     setOptions(this.window, offered, main === state.windows[0] ? "" : String(main.start));
     setOptions(this.column, state.columns.map(({ name }) => [name, name]), column);
     this.column.parentElement.hidden = state.columns.length < 2;
+    setOptions(this.level, [["", "all levels"], ...state.levels.map((name) => [name, name])], chosenLevel(state));
+    this.level.parentElement.hidden = !state.levels.length;
     this.columns.menu.hidden = state.columns.length < 2;
     this.columns.fill("Shown in the table", state.columns.map(({ name }) => ({ value: name, text: name, checked: name === column || !list(view.hidden).includes(name), disabled: name === column })), (values) => {
       const hidden = state.columns.map(({ name }) => name).filter((name) => !values.includes(name) && name !== column);
@@ -128,10 +135,11 @@ export class TableCard {
   showHead(state, shown, column) {
     const sorted = (sort, name) => (view.sort === sort && (sort === "key" || name === column) ? (view.order === "asc" ? "ascending" : "descending") : "none");
     const head = (text, sort, name, label) => el("th", { scope: "col", "aria-sort": sorted(sort, name) }, el("button", { type: "button", "data-focus": `sort-${sort}-${name}`, "aria-label": label, onclick: () => this.sort(sort, name) }, text));
+    const fields = chosenLevel(state) ? state.fields.slice(1) : state.fields;
     fill(
       this.head,
-      head(state.fields.join(" · "), "key", "", `Sort by key (${state.fields.join(", ")})`),
-      shown.flatMap(({ name }) => [head(name, "estimate", name, `Sort by ${name}`), head("± 95 %", "interval", name, `Sort by the error bar of ${name}`)]),
+      head(fields.join(" · "), "key", "", `Sort by key (${fields.join(", ")})`),
+      shown.flatMap(({ name, interval }) => [head(name, "estimate", name, `Sort by ${name}`), head(interval ? "95 % interval" : "± 95 %", "interval", name, `Sort by the error bar of ${name}`)]),
       el("th", { scope: "col", class: "wide" }, "First in release"),
     );
   }
@@ -182,7 +190,7 @@ export class TableCard {
           legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
           margin: { l: 8, r: 16, t: windows.length > 1 ? 34 : 6, b: 8 },
           yaxis: { autorange: "reversed", tickmode: "array", tickvals: places, ticktext: labels, showgrid: false, zeroline: false, ticks: "", tickfont: { size: 12.5, color: colour("ink") }, ticklabelstandoff: 6, range: [-0.6, table.rows.length - 0.4] },
-          xaxis: { title: { text: `${column} (bar), 95 % interval (whisker)` }, rangemode: "tozero", range: view.sort === "key" || windows.length > 1 ? undefined : [Math.min(0, ...traces[0].x), table.largest * 1.03], nticks: narrow ? 4 : 8, zeroline: true },
+          xaxis: { title: { text: narrow ? `${column}, 95 % interval` : `${column} (bar), 95 % interval (whisker)` }, rangemode: "tozero", range: view.sort === "key" || windows.length > 1 ? undefined : [Math.min(0, ...traces[0].x), table.largest * 1.03], nticks: narrow ? 4 : 8, zeroline: true },
         };
         return { traces, layout };
       },
@@ -190,6 +198,9 @@ export class TableCard {
     );
   }
 }
+
+/** The level that the address names, where the pipeline has it. */
+export const chosenLevel = (state) => (state.levels.includes(view.level) ? view.level : "");
 
 function keyParts(parts) {
   return parts.flatMap(([text], at) => {

@@ -7,6 +7,7 @@ const FORMATS = {
   minute: { hour: "2-digit", minute: "2-digit" },
   second: { hour: "2-digit", minute: "2-digit", second: "2-digit" },
   offset: { timeZoneName: "longOffset" },
+  wall: { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" },
 };
 const formats = (timeZone) => Object.fromEntries(Object.entries(FORMATS).map(([name, of]) => [name, new Intl.DateTimeFormat("en-GB", { ...of, timeZone })]));
 let timeZone = "UTC";
@@ -73,6 +74,12 @@ export const day = (at) => times.day.format(at);
 export const minute = (at) => times.minute.format(at);
 export const clock = (at) => times.second.format(at);
 export const moment = (at) => `${day(at)}, ${clock(at)} ${offset(at)}`;
+
+/** An instant as the zone's clocks show it, for the axes of charts, which know no zones: "2026-10-25 02:30:00". */
+export function wallTime(at) {
+  const parts = Object.fromEntries(times.wall.formatToParts(at).map(({ type, value }) => [type, value]));
+  return `${parts.year}-${parts.month}-${parts.day} ${parts.hour}:${parts.minute}:${parts.second}`;
+}
 
 /** A window: its day, and its hours where it is not just that day. */
 export function windowName(start, end) {

@@ -210,6 +210,7 @@ def test_large_integers_are_sent_in_full() -> None:
         "table?offset=x",
         "table?window=5",
         "table?column=bytes",
+        "table?level=country",
         "curves?key=zz",
         "curves?key=00&windows=x",
         "rows",
