@@ -2,7 +2,7 @@
 
 import { colour, draw, literal, series } from "./charts.js";
 import { el, fill, say } from "./dom.js";
-import { ends, keyText, number, plural, reach, shortened, windowName } from "./text.js";
+import { arms, keyText, number, plural, reach, shortened, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
 const PATIENCE = 250;
@@ -177,7 +177,7 @@ export class TableCard {
             y: places,
             x: known.map(([estimate]) => (estimate === null ? null : Number(estimate))),
             marker: { color: windows.length > 1 ? series(at) : colour("bar"), opacity: windows.length > 1 ? 0.5 : 1, cornerradius: 3 },
-            error_x: { type: "data", symmetric: false, array: known.map((of) => (of[1] === null ? 0 : ends(of)[1] - Number(of[0]))), arrayminus: known.map((of) => (of[1] === null ? 0 : Number(of[0]) - ends(of)[0])), color: windows.length > 1 ? series(at) : colour("whisker"), thickness: 1.7, width: windows.length > 1 ? 3 : 4.5 },
+            error_x: { type: "data", symmetric: false, array: known.map((of) => arms(of)[1]), arrayminus: known.map((of) => arms(of)[0]), color: windows.length > 1 ? series(at) : colour("whisker"), thickness: 1.7, width: windows.length > 1 ? 3 : 4.5 },
             customdata: table.rows.map(({ key, name }, row) => [literal(shortened(keyText(key), 90)), number(known[row][0]), reach(known[row]), name]),
             hovertemplate: `%{customdata[0]}<br><b>%{customdata[1]}</b> %{customdata[2]}<extra>${windows.length > 1 ? literal(windowName(window.start, window.end)) : ""}</extra>`,
           };

@@ -59,6 +59,12 @@ export function ends([estimate, error, low, high]) {
   return low === undefined ? [Number(estimate) - Z95 * error, Number(estimate) + Z95 * error] : [low, high];
 }
 
+/** How far an error bar goes down and up from its estimate. */
+export function arms([estimate, error, low, high]) {
+  if (error === null) return [0, 0];
+  return low === undefined ? [Z95 * error, Z95 * error] : [estimate - low, high - estimate];
+}
+
 const SUPERSCRIPT = { "-": "⁻", ".": "·", ...Object.fromEntries([..."⁰¹²³⁴⁵⁶⁷⁸⁹"].map((mark, digit) => [digit, mark])) };
 const raised = (text) => [...text].map((mark) => SUPERSCRIPT[mark]).join("");
 

@@ -1,4 +1,4 @@
-"""The page of pipelines that publish more than a count: many columns, intervals, levels, a rolling view, a zone, skipped windows."""
+"""The page of pipelines that publish more than a count: many columns, intervals, levels, a rolling view, a zone."""
 
 import json
 from collections.abc import Callable
