@@ -80,7 +80,8 @@ class ChargingAccount:
     def charge(self, window: WindowStart, guarantee: Guarantee, extent: Extent = ALL_OF_TIME) -> str:
         """Charge, and return the id of the run. Raises BudgetExhausted where the budget has no room for it.
 
-        The order of the log decides, as between pipelines: a charge that finds no room when it is read back still counts.
+        The order of the log decides, as between pipelines, by the last of several topics: a charge that finds no room when it is
+        read back still counts.
         """
         run = os.urandom(16).hex()
         self.check(guarantee, extent)
@@ -98,14 +99,15 @@ class ChargingAccount:
                 end=extent[1],
             )
             self._write(*codec.encode(charge))
-        log = self._charges.read(complete=True)
-        place = next((n for n, found in enumerate(log) if (found.pipeline, found.epoch) == (self._name, run)), None)
-        if place is None:
+        self._charges.read(complete=True)
+        before = self._charges.known_before(window, run, self._name)
+        if before is None:
             raise SusurrusError(
                 f"topic={self._charges.topic}: the charge was written and cannot be read back, so nothing is shown; look at the "
                 "brokers, and run this again, which charges again"
             )
-        self._fits(log[:place], ChargedSpan(*extent, guarantee_of(log[place])), charged=True)
+        earlier, ours = before
+        self._fits(earlier, ChargedSpan(*extent, guarantee_of(ours)), charged=True)
         return run
 
     def _write(self, key: bytes, value: bytes) -> None:

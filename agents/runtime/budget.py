@@ -129,8 +129,12 @@ class Charges:
         Before means before the last of its records: of two pipelines over several topics, one at least sees the other.
         """
         self.read(complete=False)
+        return self.known_before(window, epoch, self._settings.application)
+
+    def known_before(self, window: int, epoch: str, pipeline: str) -> tuple[list[codec.Charge], codec.Charge] | None:
+        """`before` by what `read` has found. pipeline: whose charge it is, or which command's."""
         topics = self._raw_topics()
-        keys = {codec.key(topic, window, self._settings.application, epoch) for topic in topics}
+        keys = {codec.key(topic, window, pipeline, epoch) for topic in topics}
         with self._lock:
             if not topics or not keys <= self._charges.keys():
                 return None
@@ -142,23 +146,16 @@ class Charges:
     def include(self, window: int, epoch: str) -> bool:
         """Whether this pipeline's charges for a window (start in ms) are in the log, one on each of its raw topics.
 
-        Raises BudgetExhausted where they are, but the charges up to the first exceed the configured total.
+        Raises BudgetExhausted where they are, but with what is before them exceed the configured total. Before is as `before` has
+        it.
         """
-        charges, topics = self.read(complete=False), self._raw_topics()
-        with self._lock:
-            if not all(self._has(topic, window, epoch) for topic in topics):
-                return False
-        place = self.place(window, epoch)
-        ours = next((n for n, c in enumerate(charges) if (c.pipeline, c.epoch, c.window) == place), None)
-        if ours is None:
+        if (before := self.before(window, epoch)) is None:
             return False
+        earlier, ours = before
         if (total := budget_of(self._settings)) is not None:
             # Charges count whether or not their pipeline was allowed to go on: that errs on the safe side.
-            total.charge(spend_of(charges[:ours]), guarantee_of(charges[ours]))
+            total.charge(spend_of(earlier), guarantee_of(ours))
         return True
-
-    def _has(self, raw_topic: str, window: int, epoch: str) -> bool:
-        return codec.key(raw_topic, window, self._settings.application, epoch) in self._charges
 
 
 def guarantee_of(charge: codec.Charge) -> Guarantee:

@@ -261,6 +261,32 @@ def test_a_window_that_was_charged_on_two_topics_counts_once_and_what_others_cha
     assert both(elsewhere).include(DAY, "now")
 
 
+def test_of_a_pipeline_over_two_topics_and_one_over_either_that_charge_at_once_one_sees_the_other() -> None:
+    """The other one's charge lies between those on a and b. On b there is room for two, and it has been let through."""
+    sales, others = charge(0, "sales", raw="b"), charge(2, "others", raw="b")
+    log = [sales, charge(2, raw="a"), others, charge(2, raw="b")]
+    clients: Any = ChargeLog(log)
+    source = {"topic": "b", "user": "host", "key": ["url"]}
+    other = settings(budget=BUDGET, input=source, pipeline={"name": "others", "prefix": "t"})
+    clients.rows = [encode(structs.replace(one, pipeline="t.others") if one is others else one) for one in log]
+    assert Charges(other, clients).include(2 * DAY, "now")
+    with pytest.raises(BudgetExhausted):
+        both(log).include(2 * DAY, "now")
+    assert both([sales, charge(2, raw="a"), charge(2, raw="b"), others]).include(2 * DAY, "now")
+
+
+def test_a_command_over_two_topics_is_judged_by_all_that_is_before_its_last_charge() -> None:
+    log: Any = ChargeLog([charge(0, "sales", raw="b")])
+    others = iter([charge(0, "visitors", raw="elsewhere"), charge(2, "others", raw="b")])
+    log.before_the_next = lambda: next(others)
+    configured = settings(budget=BUDGET, input={"topics": ["a", "b"], "user": "host", "key": ["url"]})
+    account = ChargingAccount(configured, log, "tune")
+    account.topics = ("a", "b")
+    with pytest.raises(BudgetExhausted, match="another charge came first; this one counts"):
+        account.charge(WindowStart(2 * DAY), RUN)
+    assert len(log.rows) == 5
+
+
 # ---- a budget that renews --------------------------------------------------------------------------------------------
 
 
