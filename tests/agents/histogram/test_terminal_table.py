@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,3 +88,26 @@ def test_numbers_have_no_more_digits_than_mean_something(value: float, text: str
 
 def test_the_margin_is_the_95_percent_half_width() -> None:
     assert margin(Measured(estimate=5, std_error=100.0)) == "196"
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_keys_stay_readable_beside_many_columns(width: int) -> None:
+    names = [f"seconds_of_a_visit_{number}" for number in range(6)]
+    columns = {name: Estimates(np.array([1234.5]), np.array([56.78])) for name in names}
+    lines = drawn(width, release_of(["/archive/reports/page"], columns))
+    assert max(map(len, lines)) <= width
+    shown = [name for name in names if name in lines[0]]
+    assert shown == names[: {40: 1, 80: 2, 120: 3, 200: 5}[width]]
+    assert "…" not in lines[0]
+    assert lines[1].startswith("/archive" if width == 40 else "/archive/reports")
+    assert f"{6 - len(shown)} more column" in lines[2]
+    assert "--column" in lines[2]
+
+
+def test_published_intervals_are_not_headed_as_half_widths() -> None:
+    ends = np.array([75.1]), np.array([109.0])
+    columns = {"visits": Estimates(np.array([5]), np.ones(1)), "p50": Estimates(np.array([91.7]), np.ones(1))}
+    columns["p50"] = replace(columns["p50"], interval=ends)
+    lines = drawn(120, release_of(["a"], columns))
+    assert lines[0].split() == ["key", "visits", "±", "95", "%", "p50", "95", "%"]
+    assert lines[1].split()[:6] == ["a", "5", "2", "91.7", "75.1", "to"]
