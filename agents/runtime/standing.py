@@ -94,7 +94,8 @@ class Renewing(Standing):
             others = [one for one in known if (one.pipeline, one.epoch, one.window) != place]
             if self._periods.allows(spans_of(others), self._span(window)):
                 return [self._charge(window)], None
-            return self._decision(window, begun=False, charged=len(others) < len(known)), False
+            # Such an early charge stays. That it is there does not say that nothing of the window is published.
+            return self._decision(window, begun=False, charged=False), False
         earlier, own = before
         begun = not charged or self._periods.allows(spans_of(earlier), ChargedSpan(*own.extent, guarantee_of(own)))
         return self._decision(window, begun=begun, charged=True), begun
