@@ -18,7 +18,6 @@ State keys: those of capped_level.py and intervals.py.
 """
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from susurrus.agents.histogram.capped_level import CappedLevel, Pair
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_records import IntervalRecords, concatenated, distinct
 from susurrus.agents.histogram.interval_stage import IntervalStage
+from susurrus.agents.histogram.key_hashes import KeyHashes
 from susurrus.agents.histogram.level_keys import LevelKeys
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.offset import Offset
@@ -40,15 +40,11 @@ from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
-from susurrus.mechanisms.histogram.user_table import Codes
 from susurrus.topics import bounded as bounded_codec
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
-
-_HASHES, _HASHED_BYTES = 1 << 17, 1 << 23
-"""Hashes of keys that are remembered, and the bytes of these keys."""
 
 
 class BoundStage(IntervalStage[ByUserBlock]):
@@ -80,15 +76,11 @@ class BoundStage(IntervalStage[ByUserBlock]):
         settings = services.settings
         self._columns = settings.layout
         self._partitions = settings.topics.bounded_partitions
-        # A user's key list holds hashes. Two keys with one hash are one key to the caps, here and in what is stored: a collision
-        # makes that user's caps tighter and concerns no other user. The hashes are keyed, so no user can search for collisions.
-        self._hash_key = blake2b(services.secret, person=b"susurrus-bound", digest_size=32).digest()
         self._declared = frozenset(settings.declared_keys)
-        self._hashes: dict[bytes, int] = {}
-        self._hashed_bytes = 0
         self._level_keys = LevelKeys(settings.level_parts) if grouped else None
+        hashes = KeyHashes(services.secret)
         self._levels = [
-            CappedLevel(number, services, store, of, self._codes, grouped=grouped) for number, of in enumerate(found)
+            CappedLevel(number, services, store, of, hashes, grouped=grouped) for number, of in enumerate(found)
         ]
         self._measures_lists = services.strategy.measures_lists
         self._written = Written(
@@ -289,20 +281,6 @@ class BoundStage(IntervalStage[ByUserBlock]):
     def _keys_by_level(self, keys: list[bytes]) -> list[list[bytes]]:
         """By level, its key for each raw key."""
         return [keys] if self._level_keys is None else self._level_keys.of(keys)
-
-    def _codes(self, keys: list[bytes]) -> Codes:
-        """uint32[n]: what a window's table knows the keys by."""
-        known = self._hashes
-        codes = list(map(known.get, keys))
-        for at, code in enumerate(codes):
-            if code is None:
-                # Eight bytes, of which four are used: versions before stored all of them.
-                digest = blake2b(keys[at], digest_size=8, key=self._hash_key).digest()
-                codes[at] = known[keys[at]] = int.from_bytes(digest[:4], "little")
-                self._hashed_bytes += len(keys[at])
-        if len(known) > _HASHES or self._hashed_bytes > _HASHED_BYTES:
-            self._hashes, self._hashed_bytes = {}, 0
-        return np.array(codes, np.uint32)
 
     def _measure_lists(self, interval: Interval, changed: list[list[Pair]]) -> list[Output]:
         """The measurement of the users' lists of the window that ends with this interval; changed: what this very commit writes."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from susurrus.agents.histogram.columns import Kept
 from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.key_hashes import KeyHashes
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.user_caps import CapsLayout
 from susurrus.agents.histogram.user_lists import KEYS, NUMBERS, KeyNumbers, block_of, keys_of, measure
@@ -29,7 +30,7 @@ from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.levels import FIRST_LETTER
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
 from susurrus.mechanisms.histogram.strategy import Strategy
-from susurrus.mechanisms.histogram.user_table import Closed, Codes
+from susurrus.mechanisms.histogram.user_table import Closed
 from susurrus.topics.bounded import BoundedBlock
 
 _LEVEL = b"l"
@@ -55,15 +56,14 @@ class CappedLevel:
         services: HistogramServices,
         store: Store,
         meta: dict[str, Any],
-        hashes: Callable[[list[bytes]], Codes],
+        hashes: KeyHashes,
         *,
         grouped: bool,
     ) -> None:
         """number: of the level. meta: of the last commit, what `to_meta` gave. hashes: codes of keys, for a level that measures no
         lists. grouped: whether there are grouping sets."""
-        strategy = services.strategy.by_level[
-            number
-        ]  # what is the same in all windows; users ask for that of their window
+        # What is the same in all windows; users ask for that of their window.
+        strategy = services.strategy.by_level[number]
         self.lag, self.lists = strategy.lag, strategy.lists
         self._prefix = _LEVEL + bytes([FIRST_LETTER + number]) if grouped else b""
         self._store: ReadStore = StorePart(store, self._prefix) if grouped else store
@@ -111,7 +111,7 @@ class CappedLevel:
         strategy has a lag.
         """
         users, key, values = records
-        codes = self._hashes(keys) if self._numbers is None else self._numbers.of(window[0], keys)
+        codes = self._hashes.of(keys) if self._numbers is None else self._numbers.of(window[0], keys)
         closed, puts = self._users.close(window[0], interval, users, key, codes, trigger, public)
         if self._numbers is not None:
             puts += self._numbers.listed(closed.changes.key)

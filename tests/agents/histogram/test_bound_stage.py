@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from susurrus.agents.histogram import bound, intervals, user_lists, user_state
+from susurrus.agents.histogram import intervals, key_hashes, user_lists, user_state
 from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
@@ -430,7 +430,7 @@ def test_keys_whose_hashes_collide_are_one_key_to_the_caps_of_their_user(
     def rough(data: bytes, *, digest_size: int, **fields: Any) -> Any:
         return blake2b(data if digest_size == 32 else b"%d" % (sum(data) % 3), digest_size=digest_size, **fields)
 
-    monkeypatch.setattr(bound, "blake2b", rough)
+    monkeypatch.setattr(key_hashes, "blake2b", rough)
     runner = run(ours, log, tmp_path / "s", seed=1)
     assert released(runner) == slow(ours, events, same=lambda key: b"%d" % (sum(key) % 3))
     assert released(runner) != slow(ours, events)
@@ -932,7 +932,7 @@ def test_keys_of_lists_are_numbered_so_that_no_two_become_one(tmp_path: Path, mo
     """The hashes that make one key of several for the other strategies; here there is nothing to collide."""
     ours = services("closing")
     log, events = random_log(1, ours.config_digest)
-    monkeypatch.setattr(bound, "blake2b", lambda data, *, digest_size, **_: blake2b(b"", digest_size=digest_size))
+    monkeypatch.setattr(key_hashes, "blake2b", lambda data, *, digest_size, **_: blake2b(b"", digest_size=digest_size))
     runner = run(ours, log, tmp_path / "s", seed=1)
     assert released(runner) == slow(ours, events)
     assert measured(runner) == slow_lists(ours, events)
