@@ -168,13 +168,13 @@ def test_restarts_and_empty_disks_and_other_orders_change_no_byte(seed: int, tmp
 
 def test_what_waits_is_spilled_and_comes_back(tmp_path: Path) -> None:
     ours = ranked()
-    ours.settings.worker.__dict__["max_open_records"] = 2
     runners = released(ours, tmp_path)
     log = candidates_of(runners, random.Random(1))
     peace = tops(undisturbed(ranked(), log, tmp_path / "peace"))
     # All of partition 0 first: nothing can be ranked, and rows wait.
     by_source = sorted(log, key=lambda value: 0 if _source(value) == 0 else 1)
     runner = Runner(RankStage, ours, tmp_path / "rank")
+    runner.stage._max_rows = 2  # type: ignore[attr-defined]
     number = sum(_source(value) == 0 for value in log)
     runner.feed(by_source, number)
     assert runner.commit(now=FAR) == 1
