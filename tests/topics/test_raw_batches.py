@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.payloads import JsonReader
-from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, RawSchema, ValueField
+from susurrus.topics.records.raw import BucketField, ComputedField, RawColumns, RawDecoder, RawSchema, ValueField
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.partitioner import placements
 from tests.record_batches import record_batch, section_of
@@ -36,6 +36,11 @@ SCHEMAS = {
     "micro": RawSchema(user=("u",), key=("u",), values=(ValueField("u", 5, 0.1), *VALUES), time="u", time_unit="us"),
     "nano": RawSchema(user=("ü",), key=("a\\.b", "U"), time="t", time_unit="ns", max_key_bytes=5),
     "empty": RawSchema(user=("u",), key=("u", "k"), empty_user="value"),
+    "buckets": RawSchema(
+        user=("u",),
+        key=("k",),
+        values=(BucketField("v", (-1.0, -0.0, 0.1, 0.3, 7.0, 1e300)), *VALUES, BucketField("w", (0.0, 0.5, 1.0))),
+    ),
     "tiny": RawSchema(user=("k",), key=("z",), values=(ValueField("v", 1e-3, 1e-9),), time="t", time_unit="s"),
 }
 
@@ -93,6 +98,28 @@ def test_an_empty_user_is_what_it_is_in_python_also_where_it_comes_first_or_alon
         assert set(columns.reason[[b'"u":""' in payload for payload in payloads]].tolist()) == {wanted}
         # Only what may not be decided there is left to Python.
         assert len(records.left) == (0 if empty_user == "value" else sum(b'"u":""' in payload for payload in payloads))
+
+
+def test_a_value_at_a_border_is_in_the_same_bucket_as_in_python() -> None:
+    borders = (-1.0, 0.0, 0.1, 0.3, 7.0, 2.0**53)
+    schema = RawSchema(user=("u",), key=("k",), values=(BucketField("v", borders),))
+    texts = [
+        text
+        for border in borders
+        for value in (np.nextafter(border, -np.inf), border, np.nextafter(border, np.inf))
+        for text in (repr(float(value)), f"{value:.30f}", f"{value:.17e}")
+    ]
+    texts += [
+        "-0",
+        "-0.0",
+        "0e9",
+        "0.10000000000000000555",
+        "9007199254740993",
+        "18446744073709551615",
+        "-9223372036854775808",
+    ]
+    _, columns = compare(schema, [b'{"u":1,"k":1,"v":%s}' % text.encode() for text in texts])
+    assert columns.values[:, 0].tolist() == [sum(border < float(text) for border in borders[1:-1]) for text in texts]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
