@@ -212,7 +212,7 @@ def _pace(row: PipelineAccount, *, renews: bool) -> str:
         return "unknown"
     said, due = f"a window every {format_duration(row.every)}", row.recent_due
     if row.recent < due and renews:
-        return f"{said}; of the last {due:,} that are over, {row.recent:,} were charged, and the others skipped or still to come"
+        return f"{said}; of the last {due:,} that are over, {row.recent:,} were charged, and the others skipped or not begun yet"
     if row.recent < due:
         return f"{said}; of the last {due:,} that are over, {row.recent:,} were charged: `susurrus status` says why"
     return f"{said}; all of the last {due:,} that are over were charged" if due > 1 else said

@@ -112,7 +112,7 @@ def _newest(view: View) -> None:
             elif time.monotonic() > heard + _SILENCE_SECONDS:
                 raise SusurrusError(f"kafka: nothing came for {_SILENCE_SECONDS:.0f} s; see whether the brokers run")
     if view.newest is None:
-        raise SusurrusError(f"{view.due(_now())}; or see `susurrus status`")
+        raise SusurrusError(view.due(_now()) if view.over else f"{view.due(_now())}; or see `susurrus status`")
 
 
 def _follow(view: View, pulse: Pulse, console: Console, limit: int | None) -> None:

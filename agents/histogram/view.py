@@ -110,10 +110,9 @@ class HistogramView(View):
         topic = self._settings.topic("top" if self._top else self._reader.topic)
         title = headed(self._settings.pipeline.name, topic, width)
         table = histogram_table(release, width=width, limit=rows, column=self._column)
-        if table.caption and height is not None and rows > 3:
-            rows -= 1  # its caption is a line more
-            table = histogram_table(release, width=width, limit=rows, column=self._column)
-        return Group(title, table, Text(release.caption(rows), style=GREY))
+        said = " · ".join(map(str, filter(None, (release.caption(rows), table.caption))))
+        table.caption = None  # in the same line, for every line more takes one from the rows
+        return Group(title, table, Text(said, style=GREY))
 
     def due(self, now: int) -> str:
         """When the next trigger is due."""

@@ -69,7 +69,7 @@ export class BudgetCard {
         }
         layout.shapes = [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: total.epsilon, y1: total.epsilon, line: { color: colour("series-2"), width: 1.5, dash: "dash" } }];
         layout.annotations = [{ xref: "paper", x: 0, y: total.epsilon, xanchor: "left", yanchor: "bottom", showarrow: false, text: `budget ε = ${small(total.epsilon)}`, font: { color: colour("series-2"), size: 12 } }];
-        layout.yaxis.range = [0, total.epsilon * 1.18];
+        layout.yaxis.range = [0, Math.max(total.epsilon, ...spent) * 1.18]; // pipelines without a budget may spend more
       }
       return { traces, layout };
     });

@@ -159,6 +159,9 @@ def written(settings: Settings, tmp_path: Path) -> Path:
     lines += [f'[kafka]\nbootstrap_servers = "{settings.kafka.bootstrap_servers}"\nembedded = true']
     if settings.kind == "stream":
         lines += ['[input]\ntopic = "raw"\n[stream]\nbound = 100.0\nepsilon = 1.0\nholdout = 1000\nrange_limit = 65536']
+    elif settings.kind == "histogram":
+        lines += ['[input]\ntopic = "raw"\nuser = "host"\nkey = ["url"]\n[window]\ntrigger_every = "6h"']
+        lines += ['[privacy]\nepsilon = 6\ndelta = 1e-9\nstrategy = "toeplitz"']
     else:
         lines += ['[local]\nbound = 100.0\nepsilon = 2.0\ninterval = "1m"\nlateness = "30s"\nholdout = 5000']
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -329,7 +332,7 @@ class TestHistogram:
             with self.view(broker, **archive) as view:
                 assert view.due(0) == "this was the archive's last trigger; nothing more comes"
 
-    def test_a_window_that_is_skipped_is_named_and_nothing_is_waited_for(self) -> None:
+    def test_a_window_that_is_skipped_is_named_and_nothing_is_waited_for(self, tmp_path: Path) -> None:
         with EmbeddedBroker() as broker:
             found = settings(broker.bootstrap_servers)
             skipped = [said(0, 0, window=WINDOW + n * DAY) for n in (1, 2)]
@@ -345,6 +348,12 @@ class TestHistogram:
                 assert view.due(0) == (
                     "the window 1995-08-02T00:00:00Z is skipped: [budget] had no room for it, and nothing of it is published"
                 )
+            command = ["watch", "-c", str(written(found, tmp_path)), "--once", "--window", "1995-08-02T00:00:00Z"]
+            result = runner.invoke(cli.app, command)
+            assert result.exit_code == 2
+            told = " ".join(result.stderr.replace("│", " ").split())
+            assert "nothing of it is published" in told
+            assert "susurrus status" not in told  # which has nothing to say of it
 
     def test_the_newest_window_is_shown_unless_one_is_named(self) -> None:
         old, new = WINDOW, WINDOW + 9 * DAY
