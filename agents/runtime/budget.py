@@ -122,6 +122,16 @@ class Charges:
         """(pipeline, epoch, window), which this pipeline's charges for a window (start in ms) have in common."""
         return self._settings.application, epoch, window
 
+    def charged_topics(self, window: int, epoch: str) -> set[str]:
+        """The raw topics on which `read` has found this pipeline's charge for a window (start in ms)."""
+        place = self.place(window, epoch)
+        with self._lock:
+            return {
+                charge.raw_topic
+                for charge in self._charges.values()
+                if (charge.pipeline, charge.epoch, charge.window) == place
+            }
+
     def before(self, window: int, epoch: str) -> tuple[list[codec.Charge], codec.Charge] | None:
         """(what all pipelines charged before this one, this pipeline's charge) for a window (start in ms); None while its charge
         does not show on each of its raw topics.

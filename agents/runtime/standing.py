@@ -18,10 +18,11 @@ from susurrus.agents.runtime.budget import guarantee_of, periods_of, spans_of
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.ledger import Ledger
 from susurrus.agents.types.durations import format_duration
-from susurrus.mechanisms.calendar import Calendar, WindowIndex
+from susurrus.mechanisms.calendar import Calendar, WindowIndex, WindowStart
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.periods import ChargedSpan, Periods
 from susurrus.topics import ledger as codec
+from susurrus.topics.sources import SourceMap
 
 Costs = Callable[[WindowIndex], Guarantee]
 _FAR: Final = 1 << 17
@@ -85,6 +86,8 @@ class Renewing(Standing):
         """
         start = self._calendar.window_start(window)
         before = self._ledger.charges.before(start, self._ledger.epoch)
+        if not charged and self._began_for_life(start):
+            return self._decision(window, begun=True, charged=True), True
         if before is None:
             if charged:
                 return None
@@ -97,8 +100,13 @@ class Renewing(Standing):
             # Such an early charge stays. That it is there does not say that nothing of the window is published.
             return self._decision(window, begun=False, charged=False), False
         earlier, own = before
-        begun = not charged or self._periods.allows(spans_of(earlier), ChargedSpan(*own.extent, guarantee_of(own)))
+        begun = self._periods.allows(spans_of(earlier), ChargedSpan(*own.extent, guarantee_of(own)))
         return self._decision(window, begun=begun, charged=True), begun
+
+    def _began_for_life(self, start: WindowStart) -> bool:
+        """Whether release-0 charged it before the total renewed. Route charges a window, too, but only on topics that are added."""
+        ledger = self._ledger
+        return not ledger.charges.charged_topics(start, ledger.epoch).isdisjoint(SourceMap(ledger.start.sources).topics)
 
     def _span(self, window: WindowIndex) -> ChargedSpan:
         calendar = self._calendar

@@ -220,7 +220,10 @@ def test_the_others_wait_for_the_decision_and_obey_it(tmp_path: Path) -> None:
     runner.close()
 
 
-def test_a_window_that_began_without_a_period_goes_on_when_the_budget_begins_to_renew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("added", [False, True], ids=["the same topics", "a topic is added"])
+def test_a_window_that_began_without_a_period_goes_on_when_the_budget_begins_to_renew(
+    added: bool, tmp_path: Path
+) -> None:
     """What is published already cannot be skipped, and its charge is never withdrawn."""
     log = ChargeLog()
     made = ours(log, windows=1, per="4h")
@@ -233,7 +236,11 @@ def test_a_window_that_began_without_a_period_goes_on_when_the_budget_begins_to_
     assert {name[0] for name in said(runner)} == {STARTS[0]}
     log.rows.insert(0, charge_codec.encode(other(STARTS[0], 3.0)))
     again = ours(log, windows=1, per="4h")
-    again.ledger.records = made.ledger.records  # type: ignore[attr-defined]
+    ledger: Any = again.ledger
+    ledger.records = made.ledger.records  # type: ignore[attr-defined]
+    if added:  # and nothing of it is charged yet: the charge is there on one of two topics
+        clients: Any = log
+        ledger.charges = Charges(again.settings, clients, lambda: ("raw", "added"))
     runner.services = again
     runner.restart()
     runner.feed(records, len(records))
