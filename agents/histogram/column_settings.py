@@ -21,6 +21,8 @@ _IF_SET: Final = ("expression", "lower", "upper", "at", "buckets", "scale", "val
 DEFAULT_STEPS: Final = 2.0**10
 """Grid units of a bound where no grid is given."""
 DEFAULT_BUCKETS: Final = 32
+MOST_MAGNITUDE: Final = 1e130
+"""No bound is above it, nor below its inverse: squares of a grid, and sums of squares, are floats of full precision then."""
 _OF_FIELD = " and ".join(f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field)
 _OF_NUMBER = " and ".join(
     f"`{kind}`" for kind, column in COLUMNS.items() if column.takes_field and not column.takes_values
@@ -249,6 +251,11 @@ def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str |
     most = max(abs(lower), abs(upper))
     if not lower < upper:
         return f"lower = {lower:g} is not below upper = {upper:g}; correct one of them"
+    if not 1 / MOST_MAGNITUDE <= most <= MOST_MAGNITUDE:
+        return (
+            f"the largest value is {most:g}, and sums and squares must be numbers between {1 / MOST_MAGNITUDE:g} and "
+            f"{MOST_MAGNITUDE:g} in size; compute the field in another unit (expression)"
+        )
     if column.bound is None or most == column.bound:
         return None
     if most > column.bound:

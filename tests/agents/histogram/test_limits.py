@@ -134,6 +134,14 @@ def test_the_noise_follows_the_larger_magnitude(
     [
         ({"lower": 0}, "upper is missing; "),
         ({"upper": 5}, "lower is missing; "),
+        (
+            {"lower": 0, "upper": 1e200},
+            "the largest value is 1e+200, and sums and squares must be numbers between 1e-130 and",
+        ),
+        (
+            {"lower": 0, "upper": 1e-200},
+            "the largest value is 1e-200, and sums and squares must be numbers between 1e-130 and",
+        ),
         ({"lower": 5, "upper": 5}, "lower = 5 is not below upper = 5; correct one of them"),
         ({"lower": 5, "upper": 1}, "lower = 5 is not below upper = 1; correct one of them"),
         ({"bound": 4, "lower": 5}, "lower = 5 is not below upper = 4"),
