@@ -246,8 +246,8 @@ def counted_apart(columns: Sequence[ColumnSettings]) -> Iterator[Finding]:
             )
 
 
-def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str | None:
-    """What does not fit of lower, upper and bound."""
+def _range_problem(lower: float, upper: float) -> str | None:
+    """What does not fit of lower and upper."""
     most = max(abs(lower), abs(upper))
     if not lower < upper:
         return f"lower = {lower:g} is not below upper = {upper:g}; correct one of them"
@@ -256,6 +256,14 @@ def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str |
             f"the largest value is {most:g}, and sums and squares must be numbers between {1 / MOST_MAGNITUDE:g} and "
             f"{MOST_MAGNITUDE:g} in size; compute the field in another unit (expression)"
         )
+    return None
+
+
+def _limits_problem(column: ColumnSettings, lower: float, upper: float) -> str | None:
+    """What does not fit of lower, upper and bound."""
+    if (problem := _range_problem(lower, upper)) is not None:
+        return problem
+    most = max(abs(lower), abs(upper))
     if column.bound is None or most == column.bound:
         return None
     if most > column.bound:
@@ -306,8 +314,8 @@ def _bucket_problems(column: ColumnSettings, given: Sequence[str], records: int)
     if column.lower is None or column.upper is None:
         yield f"{'lower' if column.lower is None else 'upper'} is missing; {here} needs both, for example lower = 1, upper = 60000"
         return
-    if not column.lower < column.upper:
-        yield f"lower = {column.lower:g} is not below upper = {column.upper:g}; correct one of them"
+    if (problem := _range_problem(column.lower, column.upper)) is not None:
+        yield problem
         return
     if column.scale == "log" and column.lower <= 0:
         yield f'lower = {column.lower:g} is not above 0, and scale = "log" needs that; raise it, or use scale = "linear"'
