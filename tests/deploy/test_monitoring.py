@@ -318,8 +318,9 @@ def test_prometheus_scrapes_a_worker_and_evaluates_everything(kafka: Broker, tmp
                 filled = {each: each.replace("$__rate_interval", "1m").replace("$pipeline", ".*") for each in SHOWN}
                 return [each for each, query in filled.items() if not asked(port, "query", query=query)["result"]]
 
-            # No record is bad, and the end of an archive's budget is no time of ours. A rate needs two scrapes.
-            allowed = re.compile("dead_letters|budget_ends_seconds")
+            # No record is bad, the end of an archive's budget is no time of ours, and this budget does not renew. A rate needs two
+            # scrapes.
+            allowed = re.compile("dead_letters|budget_(ends|skips)_seconds")
             wait_for(lambda: all(allowed.search(each) for each in empty()), "every other panel has something to show")
             assert worker.stop() == 0
         finally:
