@@ -1,4 +1,4 @@
-"""What bound and release share: blocks wait for their interval, sources tick, and a closed interval makes a commit."""
+"""What bound, release and rank share: blocks wait for their interval, sources tick, and a closed interval makes a commit."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,7 +12,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import Stage
 from susurrus.agents.runtime.store import Store
 from susurrus.agents.runtime.ticks import Incoming
-from susurrus.mechanisms.calendar import Interval
+from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.topics import tick as tick_codec
 from susurrus.topics.wire.packing import Kind, kind_of
 
@@ -98,6 +98,15 @@ class IntervalStage(Stage, Generic[B]):
     def _ready(self) -> Interval:
         """The last interval that every source it counts for has closed."""
         return self._incoming.now.ready(self._intervals.closed)
+
+    def _following(self, ready: Interval) -> tuple[Interval, list[WindowIndex]]:
+        """The next interval to close, and the pipeline's windows that are open in it. Before the first window, intervals without
+        rows are closed at once. ready: the last that may be closed."""
+        interval = Interval(self._intervals.closed + 1)
+        windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
+        if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
+            interval = min(ready, max(interval, Interval(self._first_interval - 1)))
+        return interval, windows
 
     def _meta(self, position: Offset) -> dict[str, Any]:
         closed = self._intervals.closed

@@ -125,15 +125,7 @@ class Publication:
         services, start = self._services, self._calendar.window_start(window)
         if not table.keys:
             return []
-        release = histogram_codec.TriggerHeader(
-            window_start=start,
-            window_end=self._calendar.window_end(window),
-            trigger=trigger,
-            of_triggers=self._calendar.triggers_of(window),
-            strategy=services.strategy.plan.strategy,
-            epoch=self._ledger.epoch,
-            window_date=services.settings.window.date_of(start),
-        )
+        release = services.header_of(window, trigger)
         refined = services.strategy.refined
         columns = [
             column.rows(

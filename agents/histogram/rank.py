@@ -16,15 +16,14 @@ from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.budget import periods_of
-from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
+from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
 from susurrus.mechanisms.ranking import RowRanking
 from susurrus.topics import candidates as candidates_codec
 from susurrus.topics import top as top_codec
 from susurrus.topics.candidates import CandidatesBlock
-from susurrus.topics.histogram import RowColumns, TriggerHeader, decode_rows
-from susurrus.topics.wire.timestamps import format_time
+from susurrus.topics.histogram import RowColumns, decode_rows
 
 
 class RankStage(IntervalStage[CandidatesBlock]):
@@ -67,10 +66,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
 
     def _close(self, ready: Interval) -> Commit:
         """Close the next interval; several at once that have neither windows nor rows. ready: the last that may be closed."""
-        interval = Interval(self._intervals.closed + 1)
-        windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
-        if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
-            interval = min(ready, max(interval, Interval(self._first_interval - 1)))
+        interval, windows = self._following(ready)
         windows = self._begun(windows)
         commit = Commit(position=self._taken, meta={}, publishes=bool(windows))
         blocks = self._intervals.blocks(interval) if windows else []
@@ -95,16 +91,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
     def _rank(self, window: WindowIndex, trigger: Trigger, blocks: Sequence[CandidatesBlock], commit: Commit) -> None:
         """Add the ranking of one trigger to the commit."""
         services, start = self.services, self._calendar.window_start(window)
-        triggers = self._calendar.triggers_of(window)
-        release = TriggerHeader(
-            window_start=start,
-            window_end=self._calendar.window_end(window),
-            trigger=trigger,
-            of_triggers=triggers,
-            strategy=services.strategy.plan.strategy,
-            epoch=services.ledger.epoch,
-            window_date=services.settings.window.date_of(start),
-        )
+        release = services.header_of(window, trigger)
         rows = first_rows(
             self._ranking,
             [block.rows[row] for block in blocks for row in np.flatnonzero(block.window == start).tolist()],
@@ -117,13 +104,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
         commit.outputs.append(Output(topic, 0, messages))
         self.counters["triggers"] += 1
         self.counters["rows"] += len(rows)
-        commit.released.append(
-            ReleasedRows(
-                what=f"the ranking of window {services.settings.window.instant_text(start)}, trigger {trigger} of {triggers}",
-                rows=len(rows),
-                facts={"window": format_time(start), "trigger": int(trigger), "of_triggers": triggers},
-            )
-        )
+        commit.released.append(services.released(window, trigger, len(rows), "the ranking of window"))
 
 
 def first_rows(ranking: RowRanking, rows: Sequence[bytes]) -> list[bytes]:

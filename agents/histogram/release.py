@@ -23,7 +23,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
+from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.standing import Renewing, standing_of
@@ -146,12 +146,10 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
 
         ready: the last interval that may be closed.
         """
-        interval = Interval(self._intervals.closed + 1)
-        if self._live and now < self._calendar.boundary(interval) + self._pad:
-            return waits("publication pad", f"interval={interval} is published at its boundary + publication_pad")
-        windows = [w for w in self._calendar.open_windows(interval) if w >= self.services.ledger.first_window]
-        if not windows and self._intervals.next_with_rows(ready) is None and not self._intervals.spilled:
-            interval = min(ready, max(interval, Interval(self._first_interval - 1)))
+        following = Interval(self._intervals.closed + 1)
+        if self._live and now < self._calendar.boundary(following) + self._pad:
+            return waits("publication pad", f"interval={following} is published at its boundary + publication_pad")
+        interval, windows = self._following(ready)
         if (before := self._charge(windows)) is not None:
             return before
         windows = [window for window in windows if self._begins[window]]
@@ -270,19 +268,9 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         if self._publication.publish(window, trigger, news, rows, commit):
             self.counters["triggers"] += 1
             self.counters["rows"] += len(rows)
-            commit.released.append(self._released(window, trigger, len(rows)))
+            commit.released.append(self.services.released(window, trigger, len(rows)))
         if trigger == self._calendar.triggers_of(window):
             self._windows.pop(window).drop(commit)
-
-    def _released(self, window: WindowIndex, trigger: Trigger, rows: int) -> ReleasedRows:
-        """What the log says of a trigger. All of it is in `progress`, too."""
-        start, triggers = self._calendar.window_start(window), self._calendar.triggers_of(window)
-        shown = self.services.settings.window.instant_text(start)
-        return ReleasedRows(
-            what=f"window {shown}, trigger {trigger} of {triggers}",
-            rows=rows,
-            facts={"window": format_time(start), "trigger": int(trigger), "of_triggers": triggers},
-        )
 
     def _new_units(
         self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit

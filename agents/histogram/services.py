@@ -7,11 +7,14 @@ from typing import Any
 from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.runtime.commit import ReleasedRows
 from susurrus.agents.runtime.services import Services
-from susurrus.mechanisms.calendar import WindowIndex
+from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.registry import built
 from susurrus.mechanisms.histogram.strategy import Strategy
+from susurrus.topics.histogram import TriggerHeader
+from susurrus.topics.wire.timestamps import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,29 @@ class HistogramServices(Services[HistogramSettings]):
         if triggers == self.strategy.plan.triggers:
             return self.strategy
         return built(replace(self.strategy.plan, triggers=triggers))
+
+    def header_of(self, window: WindowIndex, trigger: Trigger) -> TriggerHeader:
+        """What all rows of one trigger share."""
+        calendar = self.calendar
+        start = calendar.window_start(window)
+        return TriggerHeader(
+            window_start=start,
+            window_end=calendar.window_end(window),
+            trigger=trigger,
+            of_triggers=calendar.triggers_of(window),
+            strategy=self.strategy.plan.strategy,
+            epoch=self.ledger.epoch,
+            window_date=self.settings.window.date_of(start),
+        )
+
+    def released(self, window: WindowIndex, trigger: Trigger, rows: int, what: str = "window") -> ReleasedRows:
+        """What the log says of a trigger; all of it is public, too. what: is released."""
+        start, triggers = self.calendar.window_start(window), self.calendar.triggers_of(window)
+        return ReleasedRows(
+            what=f"{what} {self.settings.window.instant_text(start)}, trigger {trigger} of {triggers}",
+            rows=rows,
+            facts={"window": format_time(start), "trigger": int(trigger), "of_triggers": triggers},
+        )
 
     def guarantee_of(self, window: WindowIndex) -> Guarantee:
         """What one window promises: the same epsilon and delta for every T."""
