@@ -15,6 +15,8 @@ from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.spend import Budget, Spend
 from susurrus.mechanisms.windows import TumblingWindows
 
+YEAR = 365 * 86_400_000
+"""ms."""
 _BITS = 160
 """Sums are whole multiples of 2^-160: exact, the same in any order, and below any delta that a mechanism has."""
 
@@ -138,6 +140,22 @@ class Periods:
         row, room = self.touched(longest), self.budget.windows_left(Spend(), guarantee)
         whole, rest = divmod(-(-(duration + usual - shortest) // usual) + 1, row)
         return whole * min(row, room) + min(room, rest)
+
+    def year(self, guarantee: Guarantee, windows: TumblingWindows) -> tuple[int, float, float]:
+        """(the most windows that are published of those that touch 365 days, epsilon, delta), if nothing else is charged. delta is
+        the budget's for each period that a year has."""
+        most, delta = self.most_within(YEAR, guarantee, windows), self.delta_of_year
+        return most, Spend().plus(guarantee, most).epsilon_total(delta), delta
+
+    @property
+    def delta_of_year(self) -> float:
+        """The budget's delta for each of the periods that 365 days have, at most 1."""
+        return min(1.0, self.in_a_year * self.budget.delta)
+
+    @property
+    def in_a_year(self) -> int:
+        """How many periods 365 days have, rounded up."""
+        return -(-YEAR // self.length)
 
 
 class Rolling:

@@ -24,7 +24,6 @@ MANY: Final = 30
 ONE_CLOCK: Final = 1_000
 """Clocks that agree better than this, in ms, are one clock."""
 _READABLE: Final = 30.0
-_YEAR: Final = 365 * 86_400_000
 _ENDLESS: Final = 10**9
 """What `Budget.windows_left` says at most."""
 _warning: Final = partial(Finding, "promise", "warning")
@@ -102,9 +101,7 @@ def _of_periods(
     said = (
         f'budget.epsilon = {budget.epsilon:g}, budget.delta = {budget.delta:g}, budget.per = "{format_duration(per)}"'
     )
-    most = periods.most_within(_YEAR, promise, windows)
-    delta = min(1.0, -(-_YEAR // per) * budget.delta)
-    epsilon = Spend().plus(promise, most).epsilon_total(delta)
+    most, epsilon, delta = periods.year(promise, windows)
     year = (
         f"In any 365d at most {most:,} windows are published. A user who is active in all of them is protected by epsilon = "
         f"{epsilon:.3g} at delta = {delta:.3g} over the year, and by the total in any {format_duration(per)}"

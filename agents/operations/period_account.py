@@ -16,8 +16,6 @@ from susurrus.mechanisms.spend import Spend
 from susurrus.mechanisms.windows import TumblingWindows
 from susurrus.topics.wire.timestamps import format_time
 
-YEAR: Final = 365 * 86_400_000
-"""ms."""
 _MOST_WINDOWS: Final = 50_000
 """A forecast looks at no more windows; each costs some microseconds."""
 
@@ -117,11 +115,10 @@ def year_of(periods: Periods, guarantee: Guarantee, windows: TumblingWindows, *,
     """What 365 days come to, of windows that follow each other. Of several pipelines together: of as many
     periods as a year has, none holds more than the total; as one would hold it where all of them go on in proportion to this
     one."""
-    number = -(-YEAR // periods.length)
-    delta = min(1.0, number * periods.budget.delta)
     if alone:
-        most = periods.most_within(YEAR, guarantee, windows)
-        return Year(windows=most, epsilon=Spend().plus(guarantee, most).epsilon_total(delta), delta=delta)
+        most, epsilon, delta = periods.year(guarantee, windows)
+        return Year(windows=most, epsilon=epsilon, delta=delta)
+    number, delta = periods.in_a_year, periods.delta_of_year
     rate = Rate(guarantee, 0, windows)
     squares = mu_squared_max(periods.budget, Spend(), [rate])
     failures = squares / guarantee.mu**2 * guarantee.delta_selection if guarantee.mu else 0.0

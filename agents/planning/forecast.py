@@ -30,7 +30,7 @@ from susurrus.agents.planning.outcome import (
 )
 from susurrus.agents.planning.spool import Progress, Spool, checkpoints, silent, spool
 from susurrus.agents.planning.volumes import Filed, Volumes, volumes_of
-from susurrus.agents.planning.workload import UserRecords, Workload
+from susurrus.agents.planning.workload import RenamedWorkload, UserRecords, Workload
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.levels import level_of
@@ -197,25 +197,6 @@ def _outcome(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Renamed:
-    """A workload with more key names."""
-
-    given: Workload
-    key_names: list[bytes]
-
-    @property
-    def name(self) -> str:
-        return self.given.name
-
-    @property
-    def users(self) -> int:
-        return self.given.users
-
-    def chunks(self) -> Any:
-        return self.given.chunks()
-
-
 def with_declared(workload: Workload, declared: Sequence[bytes]) -> tuple[Workload, npt.NDArray[np.bool_] | None]:
     """(the workload with the declared keys that it lacks, bool[keys] which are declared, or None)."""
     if not declared:
@@ -224,7 +205,7 @@ def with_declared(workload: Workload, declared: Sequence[bytes]) -> tuple[Worklo
     known = set(names)
     named = set(declared)
     everything = [*names, *(key for key in declared if key not in known)]
-    return _Renamed(workload, everything), np.array([name in named for name in everything], np.bool_)
+    return RenamedWorkload(workload, everything), np.array([name in named for name in everything], np.bool_)
 
 
 def _true(settings: HistogramSettings, spooled: Spool, at: int) -> Int64s:

@@ -3,8 +3,7 @@
 workload of raw keys ──of_level──▶ workload of the level ──forecast──▶ a row of every table of the plan
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,41 +13,16 @@ from susurrus.agents.planning.forecast import forecast
 from susurrus.agents.planning.outcome import StrategyForecast
 from susurrus.agents.planning.sources import OfLaw, WindowSource
 from susurrus.agents.planning.spool import Progress
-from susurrus.agents.planning.workload import UserRecords, Workload
-from susurrus.mechanisms.arrays import Int32s
+from susurrus.agents.planning.workload import RenamedWorkload, Workload
 from susurrus.mechanisms.errors import ConfigurationError
 
 
-@dataclass(frozen=True, slots=True)
-class LevelWorkload:
-    """A workload with the keys of one level. place: int32[keys of the workload], the level's key of each."""
-
-    given: Workload
-    key_names: list[bytes]
-    place: Int32s
-
-    @property
-    def name(self) -> str:
-        """Of the workload."""
-        return self.given.name
-
-    @property
-    def users(self) -> int:
-        """Of the workload."""
-        return self.given.users
-
-    def chunks(self) -> Iterator[UserRecords]:
-        """The same records, each with its key at the level."""
-        for chunk in self.given.chunks():
-            yield replace(chunk, key=self.place[chunk.key])
-
-
-def of_level(workload: Workload, settings: HistogramSettings, level: int) -> LevelWorkload:
+def of_level(workload: Workload, settings: HistogramSettings, level: int) -> RenamedWorkload:
     """The workload as one level sees it."""
     names = LevelKeys(settings.level_parts).of(workload.key_names)[level]
     number = {name: at for at, name in enumerate(dict.fromkeys(names))}
     place = np.fromiter(map(number.__getitem__, names), np.int32, len(names))
-    return LevelWorkload(workload, list(number), place)
+    return RenamedWorkload(workload, list(number), place)
 
 
 def level_forecasts(

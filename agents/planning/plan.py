@@ -7,7 +7,7 @@ sources.py says what the windows hold: nothing, a sample of the trust zone, or a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -98,15 +98,8 @@ def make_plan(
         forecasts.append(forecast(chosen, source.workloads(chosen), seeds=range(seeds), progress=progress))
     forecasts.sort(key=lambda each: list(STRATEGIES).index(each.name))
     preferred, by = preference(forecasts, runs, settings)
-    sample = source.sample if isinstance(source, OfSample) else None
     return PipelinePlan(
-        pipeline=settings.pipeline.name,
-        settings=settings,
-        title=source.title,
-        private=source.private,
-        sizes=source.sizes(settings),
-        notes=source.notes(settings),
-        seeds=seeds,
+        **_known(settings, source, seeds),
         forecasts=forecasts,
         runs=runs,
         why=settings.choice.reason,
@@ -116,9 +109,23 @@ def make_plan(
         rolling=_rolling(settings),
         what_if=[_variant(configuration, source, changes, seeds, progress) for changes in variants],
         extrapolation=_extrapolation(settings, source, progress),
-        read=0 if sample is None else sample.read,
-        dropped={} if sample is None else dict(sample.dropped),
     )
+
+
+def _known(settings: HistogramSettings, source: WindowSource, seeds: int) -> dict[str, Any]:
+    """What a plan says of its data, whatever is forecast."""
+    sample = source.sample if isinstance(source, OfSample) else None
+    return {
+        "pipeline": settings.pipeline.name,
+        "settings": settings,
+        "title": source.title,
+        "private": source.private,
+        "sizes": source.sizes(settings),
+        "notes": source.notes(settings),
+        "seeds": seeds,
+        "read": 0 if sample is None else sample.read,
+        "dropped": {} if sample is None else dict(sample.dropped),
+    }
 
 
 def _rolling(settings: HistogramSettings) -> str | None:
@@ -136,22 +143,13 @@ def _of_levels(
             "--what-if: changes the constants of one grouping, and every level has its own; change [[levels]] and plan again"
         )
     finest = max(settings.grouping, key=lambda level: level.max_records)
-    sample = source.sample if isinstance(source, OfSample) else None
     return PipelinePlan(
-        pipeline=settings.pipeline.name,
-        settings=settings,
-        title=source.title,
-        private=source.private,
-        sizes=source.sizes(settings),
-        notes=source.notes(settings),
-        seeds=seeds,
+        **_known(settings, source, seeds),
         forecasts=level_forecasts(settings, source, seeds=range(seeds), progress=progress),
         runs=finest.name,
         why=None,
         preferred=None,
         by="levels are not compared with each other",
-        read=0 if sample is None else sample.read,
-        dropped={} if sample is None else dict(sample.dropped),
     )
 
 

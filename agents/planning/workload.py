@@ -6,7 +6,7 @@ A workload is handed out in chunks of users, each a `UserRecords` sorted by (use
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -50,6 +50,34 @@ class Workload(Protocol):
     def key_names(self) -> list[bytes]: ...
 
     def chunks(self) -> Iterator[UserRecords]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RenamedWorkload:
+    """A workload with other key names. place: int32[keys of the workload], where each key stands among them; None where the
+    workload's own come first, in their order."""
+
+    given: Workload
+    key_names: list[bytes]
+    place: npt.NDArray[np.int32] | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the workload."""
+        return self.given.name
+
+    @property
+    def users(self) -> int:
+        """Of the workload."""
+        return self.given.users
+
+    def chunks(self) -> Iterator[UserRecords]:
+        """The same records."""
+        if self.place is None:
+            yield from self.given.chunks()
+            return
+        for chunk in self.given.chunks():
+            yield replace(chunk, key=self.place[chunk.key])
 
 
 def zipf_mandelbrot(ranks: int, q: float, s: float) -> npt.NDArray[np.float64]:
