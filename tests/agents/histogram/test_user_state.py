@@ -278,7 +278,7 @@ def test_after_such_a_collision_no_key_and_no_user_gets_beyond_its_caps(
 
         return blake2b(data, digest_size=digest_size, **fields) if digest_size == 32 else Fixed()
 
-    monkeypatch.setattr("susurrus.agents.histogram.bound.blake2b", digest)
+    monkeypatch.setattr("susurrus.agents.histogram.key_hashes.blake2b", digest)
 
     def wide(key: bytes) -> int:
         return int.from_bytes(digest(key, digest_size=8).digest(), "little")
