@@ -74,16 +74,22 @@ class Charges:
     A pipeline is charged on each of its topics, so that a user of any of them is covered. What it allows itself is counted for a
     user who is in all of them: all that is charged on any of them, each window of each pipeline once.
 
-    raw_topics: asks which they are, since topics may be added; by default those that the settings name.
+    raw_topics: asks which they are, since topics may be added; by default those that the settings name. topics_in: those of them
+    whose records may count in a window (start in ms); by default all.
     """
 
     def __init__(
-        self, settings: Settings, clients: Clients, raw_topics: Callable[[], Collection[str]] | None = None
+        self,
+        settings: Settings,
+        clients: Clients,
+        raw_topics: Callable[[], Collection[str]] | None = None,
+        topics_in: Callable[[int], Collection[str]] | None = None,
     ) -> None:
         self.topic = settings.topics.charges
         self._settings = settings
         self._clients = clients
         self._raw_topics = raw_topics or (lambda: settings.input.listed)
+        self._topics_in = topics_in or (lambda _window: self._raw_topics())
         self._lock = threading.Lock()
         self._next = 0
         self._charges: dict[bytes, codec.Charge] = {}
@@ -143,21 +149,19 @@ class Charges:
 
     def known_before(self, window: int, epoch: str, pipeline: str) -> tuple[list[codec.Charge], codec.Charge] | None:
         """`before` by what `read` has found. pipeline: whose charge it is, or which command's."""
-        topics = self._raw_topics()
-        keys = {codec.key(topic, window, pipeline, epoch) for topic in topics}
+        keys = {codec.key(topic, window, pipeline, epoch) for topic in self._topics_in(window)}
         with self._lock:
-            if not topics or not keys <= self._charges.keys():
+            if not keys or not keys <= self._charges.keys():
                 return None
             log = list(self._charges.items())
         last = max(place for place, (key, _) in enumerate(log) if key in keys)
         earlier = [charge for key, charge in log[:last] if key not in keys]
-        return charged_once(earlier, topics), log[last][1]
+        return charged_once(earlier, self._raw_topics()), log[last][1]
 
     def include(self, window: int, epoch: str) -> bool:
-        """Whether this pipeline's charges for a window (start in ms) are in the log, one on each of its raw topics.
+        """Whether this pipeline's charges for a window (start in ms) are in the log, as `before` has it.
 
-        Raises BudgetExhausted where they are, but with what is before them exceed the configured total. Before is as `before` has
-        it.
+        Raises BudgetExhausted where they are, but with what is before them exceed the configured total.
         """
         if (before := self.before(window, epoch)) is None:
             return False

@@ -24,7 +24,7 @@ from susurrus.agents.kafka.transactional import TransactionalProducer
 from susurrus.agents.runtime.budget import Charges
 from susurrus.agents.runtime.commit import Output
 from susurrus.agents.runtime.initial_offsets import check_start, first_start
-from susurrus.mechanisms.calendar import Calendar, Trigger, WindowIndex, WindowStart
+from susurrus.mechanisms.calendar import Calendar, Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal, RetryableRefusal
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import ledger as codec
@@ -90,7 +90,7 @@ class Ledger:
         """The evidence outside the ledger that something was published; empty if there is none."""
         self._joined = ""
         self.topic = settings.topic("ledger")
-        self.charges = Charges(settings, clients, lambda: self.raw_topics)
+        self.charges = Charges(settings, clients, lambda: self.raw_topics, self._topics_in)
         self._lock = threading.RLock()
         self._reading = threading.Lock()
         self._records: dict[str, codec.LedgerRecord] = {}
@@ -169,6 +169,19 @@ class Ledger:
         """The topics of the sources; before an epoch has begun, those that the settings name."""
         sources = self.sources
         return self._settings.input.listed if sources is None else sources.topics
+
+    def _topics_in(self, window: int) -> tuple[str, ...]:
+        """The raw topics whose records may count in a window (start in ms). One that joins when the window is over is none: source
+        0 charges it for the windows that were open then (route.py), and release for all later ones."""
+        window_index = self._calendar.window_at(window)
+        later = {
+            topic
+            for record in self.records().values()
+            if isinstance(record, codec.SourcesRecord)
+            and window_index < self._calendar.oldest_open(Interval(record.from_interval))
+            for topic in record.topic_ids
+        }
+        return tuple(topic for topic in self.raw_topics if topic not in later)
 
     @property
     def asked_for(self) -> tuple[str, ...]:

@@ -11,10 +11,13 @@ from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.kafka.clients import TopicRecord
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.ledger import Ledger
+from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import Refusal
+from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics.ledger import AddedTopic, Epoch, SourcesRecord, Start, encode
 from susurrus.topics.progress import Progress
 from susurrus.topics.sources import Run
+from tests.agents.charge_log import ChargeLog
 from tests.agents.released import settings
 from tests.agents.stages import WINDOW
 
@@ -217,6 +220,39 @@ def test_whoever_joins_reads_the_ledger_to_the_end_that_its_leader_tells(join: C
     join()
     join().log.append(encode(Epoch(epoch="cd" * 16, number=2, created=1)))
     assert join(shown=3).epoch == "cd" * 16
+
+
+def test_a_charge_needs_no_record_on_a_raw_topic_that_joined_when_the_window_was_over(
+    join: Callable[..., Listed],
+) -> None:
+    """Release may be days behind source 0, which announces the topic and charges the windows that are open then."""
+    ledger = join()
+    calendar, log = ledger._calendar, ChargeLog()
+    clients: Any = log
+    ledger.charges._clients = clients
+    promise = Guarantee(epsilon=6.0, delta=2e-9, mu=0.9, delta_gaussian=1e-9, delta_selection=1e-9)
+    starts = [calendar.window_start(WindowIndex(ledger.first_window + n)) for n in range(3)]
+
+    def charges(window: int, *topics: str) -> None:
+        output = ledger.charges.output(window, ledger.epoch, promise, topics or None)
+        log.rows += [(message["key"], message["value"]) for message in output.messages]
+
+    charges(starts[0])
+    charges(starts[1])
+    joins = calendar.first_interval(WindowIndex(ledger.first_window + 1)) + 1
+    runs = (Run("raw", 0, 2), Run("added", 0, 1))
+    ledger.log.append(
+        encode(SourcesRecord(number=3, from_interval=joins, sources=runs, topic_ids={"added": "added-1"}))
+    )
+    ledger.refresh()
+    assert ledger.raw_topics == ("raw", "added")
+    assert ledger.is_charged(starts[0])
+    assert not ledger.is_charged(starts[1]), "its records of the other topic are not paid for yet"
+    charges(starts[1], "added")
+    assert ledger.is_charged(starts[1])
+    charges(starts[2])
+    assert ledger.is_charged(starts[2])
+    assert ledger.charges.charged_topics(starts[2], ledger.epoch) == {"raw", "added"}
 
 
 STREAM: dict[str, Any] = {
