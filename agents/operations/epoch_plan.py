@@ -7,7 +7,14 @@ import msgspec
 
 from susurrus.agents.kafka.requests import group_of, no_topic
 from susurrus.agents.kafka.topics import partitions_of
-from susurrus.agents.runtime.budget import budget_of, charge_of, charged_once, periods_of, spend_of
+from susurrus.agents.runtime.budget import (
+    budget_of,
+    charge_of,
+    charged_once,
+    guarantee_of,
+    periods_of,
+    spend_of,
+)
 from susurrus.agents.runtime.initial_offsets import Origin, check_start
 from susurrus.agents.runtime.new_beginning import NewBeginning
 from susurrus.agents.runtime.pipeline import StageSpec
@@ -85,9 +92,11 @@ class EpochPlanner:
         number = max([number, *(epoch for epochs in published.values() for epoch in epochs)]) + 1
         guarantee = self._begins.guarantee
         charged = ledger.charges.read(complete=True)
-        known = {(charge.window, charge.epoch) for charge in charged if charge.pipeline == settings.application}
+        ours = [charge for charge in charged if charge.pipeline == settings.application]
+        known = {(charge.window, charge.epoch) for charge in ours}
+        paid = {charge.epoch: guarantee_of(charge) for charge in ours}
         forgotten = tuple(
-            self._lost_charge(topic, said)
+            self._lost_charge(topic, said, paid.get(said.epoch, guarantee))
             for window, epochs in sorted(published.items())
             for said in epochs.values()
             for topic in topics
@@ -185,10 +194,13 @@ class EpochPlanner:
                 epochs[said.epoch_number] = said
         return found
 
-    def _lost_charge(self, topic: str, said: Progress) -> charge_codec.Charge:
+    def _lost_charge(self, topic: str, said: Progress, paid: Guarantee) -> charge_codec.Charge:
         """What a window was charged, as far as anybody still knows. Its epoch may have had other windows than the file has now.
-        Then nobody knows how long it was, and the charge is for all of time."""
-        charge = charge_of(self._settings, topic, said.window, said.epoch, self._begins.guarantee)
+        Then nobody knows how long it was, and the charge is for all of time.
+
+        paid: what other windows of its epoch were charged, which is the same for all; or else what the file gives now.
+        """
+        charge = charge_of(self._settings, topic, said.window, said.epoch, paid)
         if self._has_windows_of(said):
             return charge
         return msgspec.structs.replace(charge, begin=None, end=None)

@@ -192,6 +192,14 @@ def test_charges_that_the_log_has_lost_are_entered_again(work: Any) -> None:
     assert "The log of charges lacks charged windows: the progress topic shows 2 more" in lines
 
 
+def test_a_lost_charge_costs_what_other_windows_of_its_epoch_cost(work: Any) -> None:
+    """The file may have had a higher epsilon before. Its epoch had one for all windows."""
+    dear = msgspec.structs.replace(charge(TODAY - 2 * DAY), epsilon=9.0, mu=1.4)
+    plan = work([said(TODAY - 2 * DAY), said(TODAY - DAY), said(TODAY, epoch=2)], [dear], number=2).plan(NOW)
+    costs = {c.epoch: (c.epsilon, c.mu) for c in plan.forgotten}
+    assert costs == {EPOCHS[1]: (9.0, 1.4), EPOCHS[2]: (plan.guarantee.epsilon, plan.guarantee.mu)}
+
+
 def test_a_lost_charge_is_for_all_of_time_where_nobody_knows_how_long_its_window_was(work: Any) -> None:
     """A budget that renews would take a week that was published for a day of the new file, and let it go after a day."""
     [known] = work([said(TODAY - DAY)], []).plan(NOW).forgotten
