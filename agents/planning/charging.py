@@ -121,20 +121,15 @@ class ChargingAccount:
         total, periods = budget_of(self._settings), periods_of(self._settings)
         if total is None:
             return
-        try:
-            if periods is None:
-                total.charge(spend_of(before), run.guarantee)
-            elif not periods.allows(spans_of(before), run):
-                raise BudgetExhausted("", "")
-        except BudgetExhausted:
-            what = (
-                "another charge came first; this one counts, and nothing was shown"
-                if charged
-                else "nothing was charged"
-            )
-            per = "" if periods is None else f", per={format_duration(periods.length)}"
-            raise BudgetExhausted(
-                f"budget: epsilon={total.epsilon:g}, delta={total.delta:g}{per} has no room for this run, which costs "
-                f"epsilon={run.guarantee.epsilon:g}; {what}",
-                "ask for a smaller --epsilon, or raise [budget] in the open",
-            ) from None
+        if periods is None:
+            fits, per = total.allows(spend_of(before).plus(run.guarantee)), ""
+        else:
+            fits, per = periods.allows(spans_of(before), run), f", per={format_duration(periods.length)}"
+        if fits:
+            return
+        what = "another charge came first; this one counts, and nothing was shown" if charged else "nothing was charged"
+        raise BudgetExhausted(
+            f"budget: epsilon={total.epsilon:g}, delta={total.delta:g}{per} has no room for this run, which costs "
+            f"epsilon={run.guarantee.epsilon:g}; {what}",
+            "ask for a smaller --epsilon, or raise [budget] in the open",
+        )

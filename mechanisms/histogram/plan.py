@@ -19,7 +19,7 @@ The strategy's `guarantee` holds epsilon, too. The ledger charges it, and `susur
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import accumulate, pairwise
@@ -55,6 +55,11 @@ OwnConstants = TypeVar("OwnConstants", bound="Constants")
 def constant(default: Any, description: str, **limits: float) -> Any:
     """A field of `Constants`. limits: any of gt, ge, lt, le, as pydantic names them."""
     return field(default=default, metadata={"description": description, **limits})
+
+
+def places_of(widths: Iterable[int]) -> tuple[slice, ...]:
+    """Where parts of these widths stand, one behind the other."""
+    return tuple(slice(first, last) for first, last in pairwise(accumulate(widths, initial=0)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +233,7 @@ class Plan(Constants):
     @property
     def places(self) -> tuple[slice, ...]:
         """Where the numbers of each column stand in a key's row. Columns before the cells have their own index."""
-        ends = list(accumulate((column.buckets for column in self.columns), initial=0))
-        return tuple(slice(first, last) for first, last in pairwise(ends))
+        return places_of(column.buckets for column in self.columns)
 
     def _check_levels(self) -> None:
         if not self.levels:

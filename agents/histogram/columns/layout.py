@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from susurrus.agents.histogram.columns.base import ColumnKind, Kept
 from susurrus.agents.histogram.columns.count import Count
 from susurrus.agents.histogram.columns.users import Users
 from susurrus.mechanisms.arrays import Floats, Int64s
+from susurrus.mechanisms.histogram.plan import places_of
 from susurrus.topics.histogram import ColumnRows
 from susurrus.topics.records.raw import Measurable
 
@@ -71,8 +71,7 @@ class Layout:
     @property
     def places(self) -> tuple[slice, ...]:
         """Where the numbers of each measured column stand."""
-        ends = list(accumulate((column.width for column in self.measured), initial=0))
-        return tuple(slice(first, last) for first, last in pairwise(ends))
+        return places_of(column.width for column in self.measured)
 
     def totals(self, sums: Int64s) -> Int64s:
         """int64[n, width]: what releases would say of int64[n, width] sums if there were no noise."""
@@ -108,8 +107,8 @@ def layout_of(
         if column is of or part.field is not None or all(_alike(other) in anyway for other in column.measured())
     ]
     measured = _measured(parts)
-    ends = accumulate((part.width for part in measured.values()), initial=0)
-    places = dict(zip(measured, (tuple(range(*pair)) for pair in pairwise(ends)), strict=True))
+    slices = places_of(part.width for part in measured.values())
+    places = {name: tuple(range(of.start, of.stop)) for name, of in zip(measured, slices, strict=True)}
     return Layout(
         values=fields_of(columns),
         measured=tuple(measured.values()),

@@ -275,10 +275,16 @@ ALL_TRIGGERS = {(WINDOW + w * INTERVALS * HOUR, t) for w, t in PLACES}
 
 
 def run(
-    services: Services, log: list[bytes], directory: Path, *, seed: int | None = None, spill_above: int | None = None
+    services: Services,
+    log: list[bytes],
+    directory: Path,
+    *,
+    seed: int | None = None,
+    spill_above: int | None = None,
+    kind: type[Runner] = Runner,
 ) -> Runner:
     """In one go, or (with a seed) in random fetches, with restarts after any number of commits."""
-    runner = Runner(ReleaseStage, services, directory)
+    runner = kind(ReleaseStage, services, directory)
     dice = random.Random(seed)
     while seed is not None and runner.next < len(log):
         if spill_above is not None:

@@ -129,15 +129,16 @@ def test_the_dashboard_keeps_rows_of_two_levels_apart() -> None:
     assert window.keys[:3] == [["country", "DE"], ["country", "FR"], ["both", "DE", None]]
 
 
+GROUPED = {
+    "topic": "raw",
+    "user": "id",
+    "key": ["country", "city"],
+    "grouping_sets": [["country"], ["country", "city"], []],
+}
+
+
 def test_rows_are_the_same_in_every_format_and_by_their_schemas() -> None:
-    ours: Any = settings(
-        input={
-            "topic": "raw",
-            "user": "id",
-            "key": ["country", "city"],
-            "grouping_sets": [["country"], ["country", "city"], []],
-        }
-    )
+    ours: Any = settings(input=GROUPED)
     header = TriggerHeader(
         window_start=WINDOW, window_end=WINDOW + 1, trigger=1, of_triggers=4, strategy="toeplitz", epoch=EPOCHS[1]
     )
@@ -157,12 +158,7 @@ def test_rows_are_the_same_in_every_format_and_by_their_schemas() -> None:
 
 def test_what_a_reader_knows_of_the_levels() -> None:
     ours: Any = settings(
-        input={
-            "topic": "raw",
-            "user": "id",
-            "key": ["country", "city"],
-            "grouping_sets": [["country"], ["country", "city"], []],
-        },
+        input=GROUPED,
         levels=[{"key": ["country"], "max_records_per_user": 9, "max_records_per_key": 9}],
         columns=[{"name": "n", "kind": "count"}, {"name": "people", "kind": "users"}],
     )

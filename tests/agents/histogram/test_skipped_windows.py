@@ -1,7 +1,7 @@
 """Windows that a budget which renews has no room for: decided once, said in public, and nothing of them is used."""
 
-import random
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from susurrus.topics import histogram, progress, rolling, top
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.charges import Charge
 from tests.agents.charge_log import ChargeLog
+from tests.agents.histogram import test_release_stage
 from tests.agents.histogram.test_release_stage import (
     FAR,
     HOUR,
@@ -94,18 +95,7 @@ def other(start: int, mu: float, *, length: int = LENGTH) -> Charge:
     )  # fmt: skip
 
 
-def run(services: Any, log: list[bytes], directory: Path, *, seed: int | None = None) -> ChargedRunner:
-    runner = ChargedRunner(ReleaseStage, services, directory)
-    dice = random.Random(seed)
-    while seed is not None and runner.next < len(log):
-        runner.feed(log, runner.next + dice.randrange(1, 6))
-        runner.commit(dice.choice([0, 1, 2, 100]), now=FAR)
-        if dice.random() < 0.3:
-            runner.restart()
-    runner.feed(log, len(log))
-    runner.commit(now=FAR)
-    runner.close()
-    return runner
+run = partial(test_release_stage.run, kind=ChargedRunner)
 
 
 def begun_and_skipped(runner: Runner) -> tuple[set[int], set[int]]:
