@@ -99,7 +99,7 @@ def plan_lines(plan: EpochPlan, name: str) -> Iterator[str]:
     if plan.forgotten:
         yield (
             f"The log of charges lacks charged windows: the progress topic shows {len(plan.forgotten)} more. They are entered "
-            "again, at the cost of other windows of their epoch, or, where none is left, at that of the configuration now."
+            "again, at what other windows of their epoch cost, or, if none of these is left, at what the configuration gives now."
         )
     if plan.renews:
         yield "The budget renews: a window that has no room in its period, published before or not, is skipped."

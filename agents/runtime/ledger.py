@@ -171,8 +171,10 @@ class Ledger:
         return self._settings.input.listed if sources is None else sources.topics
 
     def _topics_in(self, window: int) -> tuple[str, ...]:
-        """The raw topics whose records may count in a window (start in ms). One that joins when the window is over is none: source
-        0 charges it for the windows that were open then (route.py), and release for all later ones."""
+        """The raw topics whose records may count in a window (start in ms): all but those that joined when it was over.
+
+        Source 0 charges a topic that joins for the windows that are open then (route.py), and release for all later ones.
+        """
         window_index = self._calendar.window_at(window)
         later = {
             topic

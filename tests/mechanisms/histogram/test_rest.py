@@ -238,8 +238,8 @@ def test_errors_are_as_large_as_they_say(case: str, trigger: int) -> None:
     scores = rows.scores()
     assert abs(scores.mean()) < 4 / math.sqrt(rows.SIZE)
     assert np.std(scores) == pytest.approx(1, abs=rows.tolerance)
-    # Errors are whole numbers. Of a normal number that is rounded, so many lie within 1.96, where the claimed variance is all the
-    # number's own; where two roundings of it were the last ones, or are not there without a calibrated end, a few more.
+    # Errors are whole numbers: a normal number that is rounded. Its own variance is the claimed one, or up to 2/12 less: the claim
+    # counts the last rounding, and one that is there with a calibrated end only. With less, more errors lie within 1.96.
     largest = math.floor(1.96 * math.sqrt(rows.variance)) + 0.5
     fewest, most = (math.erf(largest / math.sqrt(2 * (rows.variance - less))) for less in (0, 2 / 12))
     tolerance = 4 * math.sqrt(0.05 / rows.SIZE)
