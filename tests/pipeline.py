@@ -175,12 +175,12 @@ class Worker:
             return -int(signal.SIGKILL)
 
     def tail(self, characters: int = 4_000) -> str:
-        """The end of its log; of a crash inside a library, the thread that crashed."""
+        """The end of its log; of a crash inside a library, what the library said before, and the thread that crashed."""
         text = self.log.read_text(errors="replace")
-        _, crashed, rest = text.partition("Fatal Python error")
+        said, crashed, rest = text.partition("Fatal Python error")
         if crashed:
             before, mark, current = rest.partition("Current thread")
-            return (crashed + before[:200] + mark + current)[:characters]
+            return (said[-1_000:] + crashed + before[:200] + mark + current)[:characters]
         return text[-characters:]
 
 
