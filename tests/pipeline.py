@@ -110,6 +110,11 @@ def small(directory: Path, servers: str, properties: Mapping[str, Any], **sectio
     return config
 
 
+# faulthandler's words.
+_CRASHED = "Fatal Python error"
+_CURRENT = "Current thread"
+
+
 class Worker:
     """One worker process; its log is kept for the error message of a failed test.
 
@@ -177,11 +182,18 @@ class Worker:
     def tail(self, characters: int = 4_000) -> str:
         """The end of its log; of a crash inside a library, what the library said before, and the thread that crashed."""
         text = self.log.read_text(errors="replace")
-        said, crashed, rest = text.partition("Fatal Python error")
+        said, crashed, rest = text.partition(_CRASHED)
         if crashed:
-            before, mark, current = rest.partition("Current thread")
+            before, mark, current = rest.partition(_CURRENT)
             return (said[-1_000:] + crashed + before[:200] + mark + current)[:characters]
         return text[-characters:]
+
+    def crashed_outside_python(self) -> bool:
+        """Whether it has ended by SIGABRT in a thread that a library started. The trace of a crash marks the thread of Python's in
+        which it happened, and here there is none.
+        """
+        text = self.log.read_text(errors="replace")
+        return self.process.poll() == -signal.SIGABRT and _CRASHED in text and _CURRENT not in text
 
 
 def until_final(reader: ReleaseReader, worker: Worker) -> list[Release]:
