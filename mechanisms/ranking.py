@@ -59,7 +59,7 @@ class RowRanking:
     def first(self, columns: Mapping[str, Released]) -> Rows:
         """The numbers of the first rows, at most ``limit``, in the order of the ranking; ties are in the order of the rows.
 
-        columns: by name, released estimates of n rows, which stand in the byte order of their keys. Raises ValueError for a number
+        columns: by name, released numbers of n rows, which stand in the byte order of their keys. Raises ValueError for a number
         that is not finite, KeyError for a column that is not there. Post-processing.
         """
         if not all(np.isfinite(columns[name]).all() for name in self.columns):

@@ -10,6 +10,11 @@ At a window's last trigger, a column whose estimate uses more than the stream al
 
     {"estimate":118,"std_error":9.25,"direct":{"estimate":131,"std_error":21.5}}
 
+With a memory of keys, some rows have a third pair: `smoothed` also uses the rows of earlier windows. It is the number to show where
+it is there; docs/reading.md says which of the numbers is for what:
+
+    {"estimate":118,"std_error":9.25,"smoothed":{"estimate":124,"std_error":6.5}}
+
 A quantile has the ends of its 95 % interval, and the standard error of a normal distribution whose interval is as wide:
 
     {"estimate":118.4,"std_error":12.5,"lower":96.0,"upper":145.0}
@@ -60,7 +65,8 @@ class ColumnRows:
 
     estimate: int64[n] or float64[n]. std_error: float64[n], or one number for all rows. direct: both from the stream alone, where
     the estimate uses more than that. interval: float64[n] each, lower and upper end of the 95 % interval, where it is not that of
-    the normal distribution.
+    the normal distribution. smoothed: both with the rows of earlier windows, n each; smoothed_rows: bool[n], which rows have them,
+    by default all. What `smoothed` holds for other rows means nothing.
     """
 
     name: str
@@ -68,6 +74,17 @@ class ColumnRows:
     std_error: Numbers | float
     direct: tuple[Numbers, Numbers | float] | None = None
     interval: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None = None
+    smoothed: tuple[Numbers, Numbers | float] | None = None
+    smoothed_rows: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def shown(self) -> Numbers:
+        """The number to show of each row: the smoothed one where it has one, else the estimate."""
+        if self.smoothed is None:
+            return self.estimate
+        if self.smoothed_rows is None:
+            return self.smoothed[0]
+        return np.where(self.smoothed_rows, self.smoothed[0], self.estimate)
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -80,9 +97,11 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class MeasuredColumn(Measured, frozen=True):
-    """What is published of one column. direct: the estimate of the row's own stream alone, where the other uses more."""
+    """What is published of one column. direct: the estimate of the row's own stream alone, where the other uses more. smoothed:
+    the estimate with the rows of earlier windows, where the row has one."""
 
     direct: Measured | None = None
+    smoothed: Measured | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,11 +197,16 @@ def columns_of(values: Sequence[dict[str, MeasuredColumn]], release: str) -> lis
 
 
 def _column(name: str, measured: list[MeasuredColumn]) -> ColumnRows:
-    """A row without an estimate of its own stream, where others have one, uses nothing else: its estimate is that one."""
+    """A row without an estimate of its own stream, where others have one, uses nothing else: its estimate is that one. A row
+    without a smoothed one is to be shown by its estimate."""
     direct = None
     if any(of.direct is not None for of in measured):
         alone = [of.direct or of for of in measured]
         direct = _numbers([of.estimate for of in alone]), np.array([of.std_error for of in alone], np.float64)
+    smoothed, some = None, np.array([of.smoothed is not None for of in measured], np.bool_)
+    if some.any():
+        shown = [of.smoothed or of for of in measured]
+        smoothed = _numbers([of.estimate for of in shown]), np.array([of.std_error for of in shown], np.float64)
     estimate, std_error = _numbers([of.estimate for of in measured]), [of.std_error for of in measured]
     ends = [(of.lower, of.upper) for of in measured]
     interval = None
@@ -192,7 +216,13 @@ def _column(name: str, measured: list[MeasuredColumn]) -> ColumnRows:
         lower, upper = np.array(ends, np.float64).T
         interval = lower, upper
     return ColumnRows(
-        name=name, estimate=estimate, std_error=np.array(std_error, np.float64), direct=direct, interval=interval
+        name=name,
+        estimate=estimate,
+        std_error=np.array(std_error, np.float64),
+        direct=direct,
+        interval=interval,
+        smoothed=smoothed,
+        smoothed_rows=None if smoothed is None else some,
     )
 
 
@@ -238,7 +268,7 @@ def members_of(columns: Sequence[ColumnRows]) -> json_rows.Members:
 
 
 def _members(column: ColumnRows) -> json_rows.Members:
-    members: dict[str, Numbers | float | json_rows.Members] = {
+    members: dict[str, Numbers | float | json_rows.Members | json_rows.OfSomeRows] = {
         "estimate": column.estimate,
         "std_error": column.std_error,
     }
@@ -246,6 +276,18 @@ def _members(column: ColumnRows) -> json_rows.Members:
         members["lower"], members["upper"] = column.interval
     if column.direct is not None:
         members["direct"] = dict(zip(("estimate", "std_error"), column.direct, strict=True))
+    if column.smoothed is not None:
+        estimate, error = column.smoothed
+        if column.smoothed_rows is None:
+            members["smoothed"] = {"estimate": estimate, "std_error": error}
+        else:
+            some = column.smoothed_rows
+            if some.shape != estimate.shape:
+                raise ValueError(
+                    f"{column.name}.smoothed has rows of shape {some.shape} and estimates of {estimate.shape}"
+                )
+            of_some = {"estimate": estimate[some], "std_error": error[some] if isinstance(error, np.ndarray) else error}
+            members["smoothed"] = json_rows.OfSomeRows(some, of_some)
     return members
 
 
@@ -295,6 +337,12 @@ _COLUMN = Members(
             "direct",
             MEASURED,
             "the estimate from the row's own measurements alone, where the other uses more; add these over keys",
+            "optional",
+        ),
+        Field(
+            "smoothed",
+            MEASURED,
+            "the estimate that also uses rows of earlier windows, where the row has one: show it; never add it over keys",
             "optional",
         ),
     ),

@@ -37,7 +37,7 @@ class Candidates:
 
     def add(self, window: WindowStart, columns: Sequence[ColumnRows], rows: Sequence[bytes]) -> None:
         """Take the rows of one window that a commit publishes, as JSON in the order of their keys."""
-        first = self._ranking.first({column.name: column.estimate for column in columns})
+        first = self._ranking.first({column.name: column.shown for column in columns})
         self._rows += [rows[row] for row in first.tolist()]
         self._windows += [window] * len(first)
 

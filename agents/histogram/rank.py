@@ -118,7 +118,7 @@ def first_rows(ranking: RowRanking, rows: Sequence[bytes]) -> list[bytes]:
     if not len(by_key):
         return []
     columns = {
-        name: np.concatenate([column.estimate for part in decoded for column in part.columns if column.name == name])
+        name: np.concatenate([column.shown for part in decoded for column in part.columns if column.name == name])
         for name in ranking.columns
     }
     first = ranking.first({name: column[by_key] for name, column in columns.items()})

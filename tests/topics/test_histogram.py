@@ -215,3 +215,68 @@ def test_a_row_may_gain_fields():
 def test_the_time_range_is_checked():
     with pytest.raises(ValueError, match="years"):
         encode_rows(dataclasses.replace(RELEASE, window_end=10**18), [], [])
+
+
+def test_the_bytes_of_smoothed_rows_are_pinned_and_only_some_rows_have_them():
+    visits = ColumnRows(
+        name="visits",
+        estimate=np.array([118, 9, 40]),
+        std_error=9.25,
+        direct=(np.array([131, 7, 38]), 21.5),
+        smoothed=(np.array([124, 0, 41]), np.array([6.5, np.nan, 7.0])),
+        smoothed_rows=np.array([True, False, True]),
+    )
+    other = ColumnRows(name="bytes", estimate=np.array([1.5, 2.5, 3.5]), std_error=1.0)
+    keys = [b'"/a"', b'"/b"', b'"/c"']
+    _, values = encode_rows(RELEASE, keys, [visits, other])
+    start = b'"values":{"visits":{"estimate":%d,"std_error":9.25,"direct":{"estimate":%d,"std_error":21.5}'
+    end = b'},"bytes":{"estimate":%b,"std_error":1.0}},"strategy"'
+    smoothed = b',"smoothed":{"estimate":%d,"std_error":%b}'
+    for value, wanted in zip(
+        values,
+        (
+            start % (118, 131) + smoothed % (124, b"6.5") + end % b"1.5",
+            start % (9, 7) + end % b"2.5",
+            start % (40, 38) + smoothed % (41, b"7.0") + end % b"3.5",
+        ),
+        strict=True,
+    ):
+        assert wanted in value
+    [read] = decode_rows(values)
+    column = read.columns[0]
+    assert column.smoothed_rows.tolist() == [True, False, True]
+    assert column.shown.tolist() == visits.shown.tolist() == [124, 9, 41]
+    assert column.smoothed[1].tolist() == [6.5, 9.25, 7.0], "the error of what is shown, and no NaN"
+    assert (read.columns[1].smoothed, read.columns[1].smoothed_rows) == (None, None)
+    rows = [decode_row(value).values["visits"].smoothed for value in values]
+    assert [of and (of.estimate, of.std_error) for of in rows] == [(124, 6.5), None, (41, 7.0)]
+
+
+@given(releases(), st.data())
+def test_smoothed_rows_are_read_back_where_they_were_written(release, data):
+    keys, columns = release
+    some = np.array(data.draw(st.lists(st.booleans(), min_size=len(keys), max_size=len(keys))), np.bool_)
+    written = [dataclasses.replace(c, smoothed=(c.estimate // 2, 3.5), smoothed_rows=some) for c in columns]
+    _, values = encode_rows(RELEASE, keys, written)
+    for value, has in zip(values, some.tolist(), strict=True):
+        assert all(("smoothed" in of) == has for of in json.loads(value)["values"].values())
+    for part in decode_rows(values):
+        for got, wanted in zip(part.columns, written, strict=True):
+            assert (got.smoothed is not None) == some.any()
+            assert got.shown.tolist() == wanted.shown.tolist()
+            assert got.estimate.tolist() == wanted.estimate.tolist()
+    # A mask of all rows, and none, are the same bytes.
+    all_rows = [dataclasses.replace(c, smoothed_rows=np.ones(len(keys), np.bool_)) for c in written]
+    no_mask = [dataclasses.replace(c, smoothed_rows=None) for c in written]
+    assert encode_rows(RELEASE, keys, all_rows) == encode_rows(RELEASE, keys, no_mask)
+
+
+def test_a_mask_of_another_length_and_a_number_that_is_not_finite_are_refused():
+    column = ColumnRows(name="x", estimate=np.array([1, 2]), std_error=1.0, smoothed=(np.array([1, 2]), 1.0))
+    with pytest.raises(ValueError, match="smoothed has rows of shape"):
+        encode_rows(RELEASE, [b"1", b"2"], [dataclasses.replace(column, smoothed_rows=np.array([True]))])
+    wrong = dataclasses.replace(
+        column, smoothed=(np.array([1, 2]), np.array([np.nan, 1.0])), smoothed_rows=np.array([True, False])
+    )
+    with pytest.raises(ValueError, match=r"smoothed\.std_error is not finite"):
+        encode_rows(RELEASE, [b"1", b"2"], [wrong])

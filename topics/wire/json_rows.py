@@ -1,6 +1,7 @@
 """JSON values of the public topics: rows by the thousand from one template a batch, and decoders of versioned records."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -12,8 +13,19 @@ from susurrus.topics.wire.timestamps import parse_time
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
-Members = Mapping[str, "str | float | Numbers | Sequence[bytes] | Members"]
-"""A JSON object: by name a constant, a column of numbers, a column of JSON texts, or an object."""
+Members = Mapping[str, "str | float | Numbers | Sequence[bytes] | Members | OfSomeRows"]
+"""A JSON object: by name a constant, a column of numbers, a column of JSON texts, or an object, also one of some rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OfSomeRows:
+    """An object that only some rows have; the others have no such member. It is not the first member of its object.
+
+    rows: bool[n]. members: columns of the k rows that have it, in their order; at least one.
+    """
+
+    rows: npt.NDArray[np.bool_]
+    members: Members
 
 
 def rows(n: int, members: Members) -> list[bytes]:
@@ -27,7 +39,7 @@ def rows(n: int, members: Members) -> list[bytes]:
 
 
 def _template(
-    value: str | float | Numbers | Sequence[bytes] | Members, name: str, n: int, columns: list[Sequence[bytes]]
+    value: "str | float | Numbers | Sequence[bytes] | Members", name: str, n: int, columns: list[Sequence[bytes]]
 ) -> bytes:
     """The template of a value, whose columns are added to ``columns``.
 
@@ -35,8 +47,8 @@ def _template(
     collector runs.
     """
     if isinstance(value, Mapping):
-        parts = [_literal(inner) + b":" + _template(of, f"{name}.{inner}", n, columns) for inner, of in value.items()]
-        return b"{" + b",".join(parts) + b"}"
+        parts = [_member(of, f"{name}.{inner}", inner, n, columns) for inner, of in value.items()]
+        return b"{" + b"".join(parts)[1:] + b"}"
     if isinstance(value, str):
         return _literal(value)
     if isinstance(value, int | float | np.ndarray) and not np.isfinite(value).all():
@@ -47,6 +59,28 @@ def _template(
     if shape != (n,):
         raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
     columns.append(texts(value) if isinstance(value, np.ndarray) else value)
+    return b"%b"
+
+
+def _member(
+    of: "str | float | Numbers | Sequence[bytes] | Members | OfSomeRows",
+    name: str,
+    inner: str,
+    n: int,
+    columns: list[Sequence[bytes]],
+) -> bytes:
+    """The template of a member with the comma before it. inner: the last part of its name."""
+    if not isinstance(of, OfSomeRows):
+        return b"," + _literal(inner) + b":" + _template(of, name, n, columns)
+    if of.rows.shape != (n,):
+        raise ValueError(f"{name[1:]} has rows of shape {of.rows.shape} and does not fit {n} rows")
+    some = np.flatnonzero(of.rows)
+    theirs: list[Sequence[bytes]] = []
+    pattern = _member(of.members, name, inner, len(some), theirs)
+    texts_of = [b""] * n
+    for row, fields in zip(some.tolist(), zip(*theirs, strict=True), strict=True):
+        texts_of[row] = pattern % fields
+    columns.append(texts_of)
     return b"%b"
 
 

@@ -26,6 +26,7 @@ pytest.importorskip("authlib")
 
 KEY = ["/index.html", 2**63 + 1, None, True, 1.5, -7]
 MEASURED = {"estimate": 118, "std_error": 9.25}
+SMOOTHED = {"estimate": 124, "std_error": 6.5}
 QUANTILE = {"estimate": 91.75, "std_error": 8.5, "lower": 75.0, "upper": 108.5}
 ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
     "histogram": (
@@ -38,7 +39,7 @@ ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
             "of_triggers": 96,
             "key": KEY,
             "values": {
-                "visits": MEASURED | {"direct": {"estimate": 131, "std_error": 21.5}},
+                "visits": MEASURED | {"direct": {"estimate": 131, "std_error": 21.5}, "smoothed": SMOOTHED},
                 "b-y": MEASURED,
                 "p95": QUANTILE,
             },
@@ -58,7 +59,11 @@ ROWS: dict[str, tuple[RowSchema, Any, dict[str, Any]]] = {
             "ranking": "ORDER BY visits DESC LIMIT 2",
             "rows": [
                 {"rank": 1, "key": ["/a", 2**63 + 1], "values": {"visits": MEASURED}},
-                {"rank": 2, "key": [None, 1.5], "values": {"visits": MEASURED | {"direct": MEASURED}}},
+                {
+                    "rank": 2,
+                    "key": [None, 1.5],
+                    "values": {"visits": MEASURED | {"direct": MEASURED, "smoothed": SMOOTHED}},
+                },
             ],
             "strategy": "closing",
             "epoch": "6f0c",
@@ -267,8 +272,10 @@ def test_a_foreign_client_reads_avro_by_the_registered_schema(schema_registry: s
         "estimate": 118.0,
         "std_error": 9.25,
         "direct": {"estimate": 131.0, "std_error": 21.5},
+        "smoothed": {"estimate": 124.0, "std_error": 6.5},
     }
     assert found["values"]["b_y"]["direct"] is None
+    assert found["values"]["b_y"]["smoothed"] is None
 
 
 def test_a_foreign_client_reads_protobuf_by_the_registered_schema(schema_registry: str, tmp_path: Path) -> None:
@@ -299,6 +306,7 @@ def test_a_foreign_client_reads_protobuf_by_the_registered_schema(schema_registr
         "i": {"integer": "-7"},
     }
     assert found["values"]["visits"]["direct"] == {"estimate": 131.0, "stdError": 21.5}
+    assert found["values"]["visits"]["smoothed"] == {"estimate": 124.0, "stdError": 6.5}
 
 
 def test_the_proto_file_is_the_descriptor(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from susurrus.agents.histogram.rank import RankStage, first_rows
 from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.errors import Refusal
-from susurrus.mechanisms.ranking import RowRanking
+from susurrus.mechanisms.ranking import Condition, RowRanking
 from susurrus.topics import histogram, tick, top
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.cycles import no_cycles
@@ -237,6 +237,24 @@ def test_rows_may_come_in_any_order() -> None:
         some = random.Random(seed).sample(rows, 4)
         assert first_rows(ranking, some) == [rows[1], rows[2], rows[0]]
     assert first_rows(ranking, []) == []
+
+
+def test_a_ranking_is_of_the_numbers_that_are_shown() -> None:
+    release = histogram.TriggerHeader(
+        window_start=0, window_end=1, trigger=1, of_triggers=1, strategy="closing", epoch="ab"
+    )
+    column = histogram.ColumnRows(
+        name="n",
+        estimate=np.array([7, 9, 8], np.int64),
+        std_error=1.0,
+        smoothed=(np.array([20, 0, 5], np.int64), 1.0),
+        smoothed_rows=np.array([True, False, True]),
+    )
+    _, rows = histogram.encode_rows(release, [b'"a"', b'"b"', b'"c"'], [column])
+    ranking = RowRanking(order_by="n", descending=True, limit=2, having=(Condition("n", ">", 8),))
+    # The third row's estimate would do; the smoothed one, which readers show, does not. Alone, a row has no others to compare with.
+    assert first_rows(ranking, rows) == [rows[0], rows[1]]
+    assert first_rows(ranking, rows[2:] + rows[1:2]) == [rows[1]]
 
 
 @pytest.mark.parametrize("seed", range(4))
