@@ -37,16 +37,20 @@ class Cells:
     Neighbours add or remove a user's records of the window.
     """
 
-    def __init__(self, mechanism: str, *, triggers: int, buckets: int, cost: float) -> None:
-        """cost: of mu^2, for one record. Raises ConfigurationError where the noise does not fit its grid."""
+    def __init__(self, mechanism: str, *, triggers: int, buckets: int, cost: float, bits: int | None = None) -> None:
+        """cost: of mu^2, for one record. bits: fractional bits of C_time's coefficients; None: those that fit the noise.
+
+        Raises ConfigurationError where the noise does not fit its grid.
+        """
         self.mechanism = mechanism
         self.over_buckets = _of_buckets(buckets, bucket_exponent(buckets))
-        bits = _TIME_BITS
+        fitted = _TIME_BITS if bits is None else bits
         for _ in range(2):  # sigma changes little with the bits
-            self.factorization = power(triggers, 0.5, bits)
+            self.factorization = power(triggers, 0.5, fitted)
             square = self.factorization.column_squares[0] * self.over_buckets.column_squares[0]
             self.sigma = math.sqrt(round_up(square) / cost) * (1 + 1e-12)
-            bits = max(8, min(_TIME_BITS, 34 - BUCKET_BITS - math.ceil(math.log2(self.sigma))))
+            if bits is None:
+                fitted = max(8, min(_TIME_BITS, 34 - BUCKET_BITS - math.ceil(math.log2(self.sigma))))
         self.noise_bits = self.factorization.bits + self.over_buckets.bits
         grid_units(self.sigma, self.noise_bits)
         self._of_time, self._of_buckets = decoding_matrix(self.factorization), decoding_matrix(self.over_buckets)

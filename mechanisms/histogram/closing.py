@@ -24,9 +24,11 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import last_rows
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
-from susurrus.mechanisms.histogram.factored import Design, Factored, budget_of, counts_users, value_mechanisms
+from susurrus.mechanisms.histogram.cells import Cells
+from susurrus.mechanisms.histogram.factored import Design, Factored, Values, budget_of, counts_users, value_mechanisms
 from susurrus.mechanisms.histogram.last_look import FILTER_SIGNAL, LastLook
 from susurrus.mechanisms.histogram.last_rows import LastRows
+from susurrus.mechanisms.histogram.persistence import SHARES, persistence_with
 from susurrus.mechanisms.histogram.plan import Column, Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, RankedParameters, Ranking
 from susurrus.mechanisms.histogram.shares import ledger_weights, measured_weight
@@ -42,6 +44,9 @@ LOOK_DELTA = 0.5
 """The last look's share of delta's part for selection; the stream has the rest."""
 CONSTANTS = (*WEIGHT_CONSTANTS, *last_rows.CONSTANTS, FILTER_SIGNAL, MAX_LISTED_KEYS)
 """What no parameter changes, for the digest of a plan."""
+
+
+_Measures = tuple[tuple[Values | Cells, ...], tuple[int, ...]]
 
 
 class Closing(Factored):
@@ -143,6 +148,23 @@ class Closing(Factored):
             """What the other shares leave."""
             return 1 - (self.discovery_share + self.unknown_share + self.public_share)
 
+        @property
+        def persistence(self) -> int | None:
+            """kappa in tenths of the plan with these shares; None where the shares are others than those of the eleven plans."""
+            return persistence_with(self.discovery_share, self.unknown_share, self.public_share)
+
+        def at_persistence(self, persistence: int) -> Self:
+            """With the shares that follow, where the default ones are given."""
+            if self.persistence != 0:
+                return self
+            shares = SHARES[persistence]
+            return replace(
+                self,
+                discovery_share=float(shares.discovery),
+                unknown_share=float(shares.unknown),
+                public_share=float(shares.public),
+            )
+
         def default_prior(self, rank: int) -> float:
             """DECAY^i."""
             return DECAY**rank
@@ -208,14 +230,20 @@ class Closing(Factored):
         ranking = Ranking(plan, parameters)
         measured, counting = ledger_weights(plan)
 
-        def cost(inverse: float) -> float:
-            return mu2 * parameters.value_share / inverse / plan.max_records * (1 - 1e-12)
+        def measures(share: float, like: Sequence[Values | Cells] = ()) -> _Measures:
+            def cost(inverse: float) -> float:
+                return mu2 * share / inverse / plan.max_records * (1 - 1e-12)
 
-        values, source = value_mechanisms(
-            plan,
-            users_cost=cost(_inverse_of_users(plan)) if counting else None,
-            column_cost=lambda column: cost(_inverse_of(column, plan)),
-        )
+            return value_mechanisms(
+                plan,
+                users_cost=cost(_inverse_of_users(plan)) if counting else None,
+                column_cost=lambda column: cost(_inverse_of(column, plan)),
+                like=like,
+            )
+
+        # The ledger follows the coefficients' grids, and these the noise. Bounding must be the same whatever kappa is.
+        like = measures(Closing.Parameters().value_share)[0] if parameters.persistence else ()
+        values, source = measures(parameters.value_share, like)
         ledger = ValueLedger(
             [value.factorization for value in values],
             capacity=plan.max_records,

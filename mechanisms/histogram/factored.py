@@ -306,35 +306,46 @@ def budget_of(plan: Plan) -> Guarantee:
 
 
 def value_mechanisms(
-    plan: Plan, *, users_cost: float | None, column_cost: Callable[[Column], float]
+    plan: Plan,
+    *,
+    users_cost: float | None,
+    column_cost: Callable[[Column], float],
+    like: Sequence[Values | Cells] = (),
 ) -> tuple[tuple[Values | Cells, ...], tuple[int, ...]]:
     """(values, source) of a `Design`: one mechanism for all columns that count users, and one for each other column.
 
     users_cost: of mu^2, for one record in the number of users; None: nothing counts them. column_cost: for one record of
-    the largest size in each other column.
+    the largest size in each other column. like: mechanisms of the same columns, whose grids of coefficients are taken over.
     """
-    values: list[Values | Cells] = [] if users_cost is None else [_value_mechanism(USERS, plan.triggers, 1, users_cost)]
+    grids: list[int | None] = [each.factorization.bits for each in like] or [None] * (1 + len(plan.columns))
+    values: list[Values | Cells] = []
+    if users_cost is not None:
+        values.append(_value_mechanism(USERS, plan.triggers, 1, users_cost, grids[0]))
     source = []
     for column in plan.columns:
         if counts_users(column, plan):
             source.append(0)
         else:
             source.append(len(values))
-            values.append(_mechanism_of(column, plan.triggers, column_cost(column)))
+            values.append(_mechanism_of(column, plan.triggers, column_cost(column), grids[len(values)]))
     return tuple(values), tuple(source)
 
 
-def _mechanism_of(column: Column, triggers: int, cost: float) -> Values | Cells:
+def _mechanism_of(column: Column, triggers: int, cost: float, bits: int | None) -> Values | Cells:
     name = "column/" + column.name
     if column.kind == "cells":
-        return Cells(name, triggers=triggers, buckets=column.buckets, cost=cost)
-    return _value_mechanism(name, triggers, column.bound, cost)
+        return Cells(name, triggers=triggers, buckets=column.buckets, cost=cost, bits=bits)
+    return _value_mechanism(name, triggers, column.bound, cost, bits)
 
 
-def _value_mechanism(name: str, triggers: int, bound: int, cost: float) -> Values:
-    """The mechanism whose noise makes one record of size `bound` cost `cost` of mu^2: sigma^2 = bound^2 col2 / cost."""
+def _value_mechanism(name: str, triggers: int, bound: int, cost: float, bits: int | None) -> Values:
+    """The mechanism whose noise makes one record of size `bound` cost `cost` of mu^2: sigma^2 = bound^2 col2 / cost.
+
+    bits: fractional bits of the coefficients; None: those that fit the noise.
+    """
     factorization = power(triggers, 0.5, 20)
-    bits = coefficient_bits(_sigma(factorization, bound, cost))
+    if bits is None:
+        bits = coefficient_bits(_sigma(factorization, bound, cost))
     if bits != 20:
         factorization = power(triggers, 0.5, bits)
     return Values(name, factorization, _sigma(factorization, bound, cost) * (1 + 1e-12))

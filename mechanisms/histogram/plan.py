@@ -85,6 +85,10 @@ class Constants:
         """The same where a user has at most so many keys that all count: a level's parameters. Most do not depend on it."""
         return self
 
+    def at_persistence(self, persistence: int) -> Self:
+        """The same for a window before which so many tenths of the output had lasted (persistence.py). Most do not depend on it."""
+        return self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -129,6 +133,10 @@ class Level(Constants):
     max_records_per_key: int = constant(1, "m_l, records kept per user, window and key.", ge=1, le=1 << 20)
     discover: bool = constant(True, "False: only declared keys are published at this level.")
     share: float = field(metadata={"description": "s_l, part of mu^2.", "gt": 0, "le": 1})
+
+    def at_persistence(self, persistence: int) -> Self:
+        """By its parameters."""
+        return replace(self, parameters=self.parameters.at_persistence(persistence))
 
     def published(self) -> dict[str, Any]:
         """The parameters are constants themselves."""
@@ -277,6 +285,22 @@ class Plan(Constants):
             )
             for level in self.levels
         )
+
+    def at_persistence(self, persistence: int) -> Self:
+        """The plan of a window whose kappa is so many tenths: this plan for 0, and where no shares follow it.
+
+        Only shares differ. epsilon, delta, mu, delta_selection and every constant of bounding are the same for each kappa, so a
+        window's promise and charge are, too. Digests differ, and with them the addresses of noise. All levels follow one kappa.
+        """
+        levels = tuple(level.at_persistence(persistence) for level in self.levels)
+        return replace(self, parameters=self.parameters.at_persistence(persistence), levels=levels)
+
+    @property
+    def follows_persistence(self) -> bool:
+        """Whether a window's plan may depend on what had lasted before it, at any level."""
+        if self.levels:
+            return any(level.at_persistence(1) != level for level in self.levels)
+        return self.parameters.at_persistence(1) != self.parameters
 
     def parameters_as(self, kind: type[OwnConstants]) -> OwnConstants:
         """The parameters, of the class that a strategy needs. Raises ConfigurationError where they are another's."""

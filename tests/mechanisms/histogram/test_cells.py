@@ -158,8 +158,8 @@ def test_the_costliest_user_costs_what_the_guarantee_says(plan: Plan) -> None:
 
 
 def test_a_norm_of_the_buckets_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: Cells, mechanism: str, *, triggers: int, buckets: int, cost: float) -> None:
-        real(self, mechanism, triggers=triggers, buckets=buckets, cost=cost)
+    def forgetful(self: Cells, mechanism: str, **constants: Any) -> None:
+        real(self, mechanism, **constants)
         self.sigma /= math.sqrt(self.over_buckets.col2)
 
     real = Cells.__init__

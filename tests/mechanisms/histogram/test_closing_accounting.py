@@ -16,6 +16,7 @@ import pytest
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram import closing as module
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, UserKeys
+from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy
 from tests.mechanisms.histogram.closing_cases import ONE, PAID, USERS, VISITS, closing, column_squares, plan
@@ -58,6 +59,8 @@ def value_cost(strategy: Any) -> Fraction:
             if strategy.values[source] is value
         )
         square = column_squares(value.factorization)[0] * bound**2
+        if isinstance(value, Cells):
+            square *= column_squares(value.over_buckets)[0]
         cost += strategy.plan.max_records * square / Fraction(value.sigma) ** 2
     return cost
 
