@@ -2,8 +2,8 @@
 
 Of a histogram, one row per key at the newest complete trigger (`Release.exported`). ``key`` is canonical JSON, which is lossless;
 the fields it is made of follow under their own names. Of the other kinds, one row per published row (view.py of the kind).
-Every estimate is followed by its standard error, and by its direct estimate and that one's standard error where
-rows have them: at a window's last trigger. Instants are RFC 3339 texts, and real timestamps in Parquet.
+Every column has the number that is shown and its standard error, and each other number that rows have, with its
+own (`Estimates.named`). Instants are RFC 3339 texts, and real timestamps in Parquet.
 """
 
 import json

@@ -48,6 +48,13 @@ def watch(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Histograms: rows to show; by default what fits.")] = None,
     top: Annotated[bool, typer.Option("--top", help="Histograms: only the ranking, as [top] says.")] = False,
+    number: Annotated[
+        Literal["estimate", "direct"] | None,
+        typer.Option(
+            help="Histograms: the number of each row to show; by default the smoothed one, where a row has it. `estimate` leaves "
+            "out earlier windows, `direct` is from the row's own stream alone."
+        ),
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Show what is newest and complete, and leave.")] = False,
     export: Annotated[
         Literal["parquet", "csv", "jsonl"] | None,
@@ -68,6 +75,7 @@ def watch(
         level=level,
         all_rows=export is not None,
         top=top,
+        number=number,
     )
     opened = pipeline_of(settings).view(wanted)
     with err().status("asking Kafka"):  # shows in a terminal only

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from confluent_kafka import TopicPartition
 from rich.console import RenderableType
@@ -29,7 +29,7 @@ _CHART: Final = 10
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What is to be shown, as the options of `susurrus watch` say. window: its start in ms. rolling: the rolling view instead of
-    windows. all_rows: for an export. top: only the ranking."""
+    windows. all_rows: for an export. top: only the ranking. number: another one of each row than by default."""
 
     window: WindowStart | None = None
     stream: str | None = None
@@ -38,6 +38,7 @@ class Wanted:
     level: str | None = None
     all_rows: bool = False
     top: bool = False
+    number: Literal["estimate", "direct"] | None = None
 
     def check(self, kind: str, columns: Iterable[str], *has: str) -> None:
         """Raises ConfigurationError for an option that the kind does not have, and for a column that there is not."""
@@ -48,6 +49,8 @@ class Wanted:
             raise ConfigurationError(
                 f'--top: pipeline.kind="{kind}" has no ranking here; leave it out, or give a histogram a section [top]'
             )
+        if self.number is not None and "number" not in has:
+            raise ConfigurationError(f'--number: rows of pipeline.kind="{kind}" have one number each; leave it out')
         if self.rolling and "rolling view" not in has:
             raise ConfigurationError(f'--rolling: pipeline.kind="{kind}" has no rolling view; leave it out')
         known = dict.fromkeys(columns)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,60 +22,20 @@ from susurrus.agents.frames import (
     measured_text,
     number,
     text_table,
-    with_interval,
 )
+from susurrus.agents.histogram.column_estimates import Estimates as Estimates
+from susurrus.agents.histogram.column_estimates import Rows as Rows
+from susurrus.agents.histogram.column_estimates import ShownNumber as ShownNumber
 from susurrus.mechanisms import propagation
 from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
 from susurrus.mechanisms.propagation import Computed
 from susurrus.mechanisms.ranking import RowRanking
-from susurrus.topics.histogram import Measured
 from susurrus.topics.records.zones import local_date, local_text
-from susurrus.topics.wire.json_rows import Numbers
-
-Rows = npt.NDArray[np.intp]
 
 Keys = Callable[[Any], bool] | Collection[Any] | str | int | float | bool | None
 """Which rows: None for all; one key; a list or set of keys; or a function of a key that says whether it is wanted. A key of several
 parts is a tuple of them. The key null is [None]."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimates:
-    """One column of a release.
-
-    estimate: int64[n] or float64[n]. std_error: float64[n]. direct: both from the rows' own stream alone, where the estimate
-    uses more than that: at a window's last trigger, with a strategy that calibrates. additive: whether its numbers add up over
-    keys; False also where the configuration has no such column. divisor: of a mean, the published column by which it is
-    divided, if any. centre: of a mean, the number from which its values' distances were measured.
-    """
-
-    estimate: Numbers
-    std_error: Floats
-    direct: tuple[Numbers, Floats] | None = None
-    additive: bool = True
-    divisor: str | None = None
-    centre: float = 0.0
-    interval: tuple[Floats, Floats] | None = None
-    """float64[n] each, the ends of the 95 % interval, where that is not the normal distribution's: of quantiles."""
-
-    @property
-    def independent(self) -> tuple[Numbers, Floats]:
-        """Estimates and standard errors whose noise is independent from row to row."""
-        return self.direct or (self.estimate, self.std_error)
-
-    def take(self, rows: Rows) -> "Estimates":
-        """Some rows, in this order."""
-        direct = None if self.direct is None else (self.direct[0][rows], self.direct[1][rows])
-        interval = None if self.interval is None else (self.interval[0][rows], self.interval[1][rows])
-        return replace(
-            self, estimate=self.estimate[rows], std_error=self.std_error[rows], direct=direct, interval=interval
-        )
-
-    def at(self, row: int) -> Measured:
-        """The estimate of one row and its standard error, as Python's own numbers."""
-        ends = (None, None) if self.interval is None else (self.interval[0][row].item(), self.interval[1][row].item())
-        return Measured(self.estimate[row].item(), self.std_error[row].item(), *ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +117,13 @@ class Release(Tabular):
         return (
             f"Release(window_start={start}, trigger={self.trigger}, of_triggers={self.of_triggers}, keys={len(self)})"
         )
+
+    # ---- which number ------------------------------------------------------------------------------------------------
+
+    def showing(self, number: ShownNumber) -> Self:
+        """The same with another number shown, in tables, orders and frames: "estimate" without rows of earlier windows, "direct"
+        from each row's own stream alone. Without it a row shows its smoothed number, where it has one. Sums are the same."""
+        return replace(self, columns={name: replace(of, number=number) for name, of in self.columns.items()})
 
     # ---- levels ------------------------------------------------------------------------------------------------------
 
@@ -269,16 +236,7 @@ class Release(Tabular):
         }
         values: dict[str, Any] = {}
         for name, of in self.columns.items():
-            if of.interval is not None:
-                # It has one confidence, 95 %.
-                values[name], values[f"{name}_std_error"] = of.estimate, of.std_error
-                values[f"{name}_lower"], values[f"{name}_upper"] = of.interval
-            elif confidence is None:
-                values[name], values[f"{name}_std_error"] = of.estimate, of.std_error
-            else:
-                values |= with_interval(name, of.estimate, of.std_error, confidence)
-            if of.direct is not None:
-                values[f"{name}_direct"], values[f"{name}_direct_std_error"] = of.direct
+            values |= of.named(name, confidence)
         last: dict[str, Any] = {"strategy": [self.strategy] * n, "epoch": [self.epoch] * n}
         taken = first.keys() | values.keys() | last.keys()
         parts = {f"key_{name}" if name in taken else name: part for name, part in self._parts().items()}
@@ -322,8 +280,8 @@ class Release(Tabular):
         return text_table(self.caption(len(order)), labels, numbers, width)
 
     def largest(self, limit: int | None = None, column: str | None = None) -> list[int]:
-        """The numbers of the rows with the largest estimates of a column (by default the first), the largest first; ties by key."""
-        order = np.argsort(-self.columns[self._column(column)].estimate, kind="stable")
+        """The places of the rows with the largest shown numbers of a column, by default the first; in this order, ties by key."""
+        order = np.argsort(-self.columns[self._column(column)].shown[0], kind="stable")
         return list(map(int, order[: None if limit is None else max(0, limit)]))
 
     def names(self, first: str | None = None) -> list[str]:
@@ -334,7 +292,19 @@ class Release(Tabular):
         """Which window, how far, and how many keys. shown: how many of them a table shows."""
         state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
         cut = f", {shown:,} shown" if shown < len(self) else ""
-        return f"window {local_text(self.time_zone, self.window_start)} · {state} · {len(self):,} keys published{cut}"
+        start = local_text(self.time_zone, self.window_start)
+        return f"window {start} · {state} · {len(self):,} keys published{cut}{self._of_numbers()}"
+
+    def _of_numbers(self) -> str:
+        """Which numbers are shown, where rows have several; how many of the rows are smoothed."""
+        columns = self.columns.values()
+        some = [of.smoothed_rows for of in columns if of.smoothed_rows is not None]
+        shown = next((of.number for of in columns), "smoothed")
+        if shown == "smoothed":
+            return f" · {int(np.logical_or.reduce(some).sum()):,} smoothed" if some else ""
+        if shown == "direct":
+            return " · direct" if some or any(of.direct is not None for of in columns) else ""
+        return " · not smoothed" if some else ""
 
     def _parts(self) -> dict[str, list[Any]]:
         """The parts of the keys by name."""
@@ -355,7 +325,7 @@ class Release(Tabular):
             )
         for name in chosen.columns:
             self._column(name)
-        rows = chosen.first({name: self.columns[name].estimate for name in chosen.columns})
+        rows = chosen.first({name: self.columns[name].shown[0] for name in chosen.columns})
         own = {field.name: getattr(self, field.name) for field in fields(Release)}
         columns = {name: of.take(rows) for name, of in self.columns.items()}
         keys = [self.keys[row] for row in rows.tolist()]
@@ -487,7 +457,8 @@ class TopRelease(Release):
         state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
         rows = f"{len(self):,} of {self.of_keys:,} published keys"
         cut = f", {shown:,} shown" if shown < len(self) else ""
-        return f"window {local_text(self.time_zone, self.window_start)} · {state} · {self.ranking} · {rows}{cut}"
+        start = local_text(self.time_zone, self.window_start)
+        return f"window {start} · {state} · {self.ranking} · {rows}{cut}{self._of_numbers()}"
 
     def _column(self, column: str | None) -> str:
         return super()._column(self.ranking.order_by if column is None else column)

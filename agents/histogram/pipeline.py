@@ -285,7 +285,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def view(self, wanted: Wanted) -> Callable[[], View]:
         """See view.py."""
-        has = ("window", "level", "rolling view", *(() if self.settings.top is None else ("top",)))
+        has = ("window", "level", "number", "rolling view", *(() if self.settings.top is None else ("top",)))
         wanted.check(self.settings.kind, [each.column.name for each in self.settings.layout.published], *has)
         if wanted.rolling:
             self._has_rolling("--rolling")
@@ -301,7 +301,13 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             raise ConfigurationError(f'--level="{wanted.level}": there is no such level; {known}')
         view = RollingHistogramView if wanted.rolling else HistogramView
         return partial(
-            view, self.settings, window=wanted.window, column=wanted.column, level=wanted.level, top=wanted.top
+            view,
+            self.settings,
+            window=wanted.window,
+            column=wanted.column,
+            level=wanted.level,
+            top=wanted.top,
+            number=wanted.number or "smoothed",
         )
 
     def _has_rolling(self, asked: str) -> None:

@@ -387,8 +387,8 @@ def joined(
 ) -> Estimates:
     """One column from its parts. order: intp[n], where the rows of the result stand in the parts one after the other.
 
-    A row without an estimate of its own stream, where others have one, uses nothing else. additive, divisor, centre: of
-    `Estimates`.
+    A row without an estimate of its own stream, where others have one, uses nothing else; one without a smoothed number has its
+    estimate there. additive, divisor, centre: of `Estimates`.
     """
     if not parts:
         return Estimates(np.empty(0, np.int64), np.empty(0), None, additive, divisor, centre)
@@ -400,6 +400,11 @@ def joined(
     if any(part.direct is not None for part in parts):
         alone = [part.direct or (part.estimate, part.std_error) for part in parts]
         direct = column([of[0] for of in alone]), column([of[1] for of in alone])
+    smoothed, some = None, None
+    if any(part.smoothed is not None for part in parts):
+        pairs = [part.smoothed or (part.estimate, part.std_error) for part in parts]
+        smoothed = column([of[0] for of in pairs]), column([of[1] for of in pairs])
+        some = column([_smoothed_rows(part) for part in parts])
     estimate, std_error = column([part.estimate for part in parts]), column([part.std_error for part in parts])
     intervals = [part.interval for part in parts if part.interval is not None]
     interval = None
@@ -407,7 +412,14 @@ def joined(
         if len(intervals) < len(parts):
             raise MalformedRecord("some rows have an interval and others have none")
         interval = column([ends[0] for ends in intervals]), column([ends[1] for ends in intervals])
-    return Estimates(estimate, std_error, direct, additive, divisor, centre, interval)
+    return Estimates(estimate, std_error, direct, additive, divisor, centre, interval, smoothed, some)
+
+
+def _smoothed_rows(part: ColumnRows | Estimates) -> npt.NDArray[np.bool_]:
+    """bool[n]: which rows have a smoothed number."""
+    if part.smoothed_rows is not None:
+        return part.smoothed_rows
+    return np.full(len(part.estimate), part.smoothed is not None)
 
 
 def _foreign(place: Place, offset: int, error: MalformedRecord) -> Refusal:

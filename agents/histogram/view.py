@@ -11,7 +11,7 @@ from susurrus.agents.display.times import ago, clock_time, until
 from susurrus.agents.display.view import Record, View, headed
 from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.due import behind_skipped
-from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.estimates import Release, ShownNumber
 from susurrus.agents.histogram.releases import ReleaseReader, newest_rows, recency
 from susurrus.agents.histogram.rolling_releases import ROLLING_INSTANTS, RollingReader
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -25,7 +25,7 @@ _PATIENCE = 10_000
 
 class HistogramView(View):
     """Shows one window, or the newest that has results. window: its start in ms. level: the one level to show, of several. top: the
-    ranking only.
+    ranking only. number: which one of each row is shown.
 
     It begins with the two newest releases: the newest one may still lack rows.
     """
@@ -41,9 +41,10 @@ class HistogramView(View):
         column: str | None,
         level: str | None = None,
         top: bool = False,
+        number: ShownNumber = "smoothed",
     ) -> None:
         self._settings, self._calendar, self._window = settings, settings.calendar, window
-        self._column, self._level, self._top = column, level, top
+        self._column, self._level, self._top, self._number = column, level, top, number
         self._repeats = STRATEGIES[settings.choice.name].repeats
         self._reader = self.reader(
             settings, wanted=lambda start, trigger, of_triggers: window in (None, start), since=self._begin
@@ -94,6 +95,7 @@ class HistogramView(View):
     def _shown(self) -> Release:
         release = self.newest
         assert release is not None
+        release = release.showing(self._number)
         return release.top() if self._top else release
 
     @property

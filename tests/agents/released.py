@@ -1,5 +1,6 @@
 """Released records for tests of readers: what release would write, made by the real codecs."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,11 @@ def rows(
     of: int = 4,
     std_error: float = 2.5,
     epoch: int = 1,
+    smoothed: Mapping[bytes, int] | None = None,
+    direct: Mapping[bytes, int] | None = None,
 ) -> list[tuple[bytes, bytes]]:
-    """Kafka keys and values of one trigger; ``counts`` by canonical key."""
+    """Kafka keys and values of one trigger; ``counts`` by canonical key. smoothed: of some keys, with an error of 1. direct: of all
+    keys, with an error of 8."""
     release = TriggerHeader(
         window_start=window,
         window_end=window + DAY,
@@ -56,9 +60,16 @@ def rows(
         epoch=EPOCHS[epoch],
     )
     estimate = np.array(list(counts.values()), np.int64)
-    keys, values = histogram.encode_rows(
-        release, list(counts), [ColumnRows(name="visits", estimate=estimate, std_error=std_error)]
-    )
+    column = ColumnRows(name="visits", estimate=estimate, std_error=std_error)
+    if direct is not None:
+        column = dataclasses.replace(column, direct=(np.array([direct[key] for key in counts], np.int64), 8.0))
+    if smoothed is not None:
+        column = dataclasses.replace(
+            column,
+            smoothed=(np.array([smoothed.get(key, 0) for key in counts], np.int64), 1.0),
+            smoothed_rows=np.array([key in smoothed for key in counts], np.bool_),
+        )
+    keys, values = histogram.encode_rows(release, list(counts), [column])
     return list(zip(keys, values, strict=True))
 
 

@@ -389,6 +389,35 @@ class TestHistogram:
             with pytest.raises(ConfigurationError, match=r"--top: .* give a histogram a section \[top\]"):
                 view_of(settings(broker.bootstrap_servers), top=True)
 
+    def test_smoothed_rows_are_shown_by_default_and_the_other_numbers_by_an_option(self) -> None:
+        """Some rows have a smoothed number; a key that was shown at the trigger before, and is not in this one, is gone."""
+        counts = {b'"/a"': 5, b'"/b"': 30, b'"/c"': 9}
+        own = {"columns": [{"name": "visits", "kind": "count"}], "top": {"order_by": "visits", "limit": 1}}
+        with EmbeddedBroker() as broker:
+            made = settings(broker.bootstrap_servers, **own)
+            last = rows(4, counts, smoothed={b'"/a"': 40}, direct={key: count + 1 for key, count in counts.items()})
+            publish(made, {0: rows(3, {**counts, b'"/hidden"': 4}) + last}, [said(3, 4), said(4, 3)])
+            pictures = {}
+            for number in (None, "estimate", "direct"):
+                with read(view_of(made, number=number)) as view:
+                    pictures[number] = [line.split() for line in drawn(view.picture(80, None)).splitlines()]
+                    assert "/hidden" not in drawn(view.picture(80, None))
+                    records = {row["key"]: row for row in view.records()}
+                    assert [records[key]["visits_smoothed"] for key in ('"/a"', '"/b"')] == [40, None]
+                    assert [records['"/a"'][name] for name in ("visits_estimate", "visits_direct")] == [5, 6]
+            assert [line[:3] for line in pictures[None][2:5]] == [
+                ["/a", "40", "2"],
+                ["/b", "30", "5"],
+                ["/c", "9", "5"],
+            ]
+            assert " ".join(pictures[None][-1]).endswith("3 keys published · 1 smoothed")
+            assert [line[:2] for line in pictures["estimate"][2:5]] == [["/b", "30"], ["/c", "9"], ["/a", "5"]]
+            assert " ".join(pictures["estimate"][-1]).endswith("· not smoothed")
+            assert [line[:3] for line in pictures["direct"][2:4]] == [["/b", "31", "16"], ["/c", "10", "16"]]
+            assert " ".join(pictures["direct"][-1]).endswith("· direct")
+            with read(view_of(made, top=True)) as view:
+                assert [row["key"] for row in view.records()] == ['"/a"']
+
     def test_a_release_whose_rows_are_missing_leaves_the_one_before_it(self) -> None:
         """A later window's first release is announced, and one of its rows cannot be read."""
         day = WINDOW + DAY
@@ -448,6 +477,7 @@ class TestHistogram:
             ),
             ("stream", ["--column", "x"], "there is no such column; use 'value', 'sum' or 'filtered_sum'"),
             ("local", ["--window", "2026-01-01"], 'pipeline.kind="local" has no windows; leave it out'),
+            ("local", ["--number", "direct"], 'rows of pipeline.kind="local" have one number each; leave it out'),
             ("local", ["--stream", "x"], 'pipeline.kind="local" has no streams; leave it out'),
         ],
     )

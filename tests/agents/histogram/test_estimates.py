@@ -1,5 +1,6 @@
 """What a release can be asked: tables and frames, sums, shares and means, and what it refuses."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -98,6 +99,92 @@ class TestTotals:
     def test_refuse_a_column_that_is_not_there(self) -> None:
         with pytest.raises(ConfigurationError, match='column="views": there is none; use one of visits, kb'):
             release().total("views")
+
+
+def smoothed(**changes: Any) -> Release:
+    """The same release, whose first and third rows have a smoothed number: the smallest and the largest row."""
+    before = release().columns
+    visits = dataclasses.replace(
+        before["visits"],
+        smoothed=(np.array([150, 200, 500, 400]), np.array([1.0, 3.0, 2.0, 3.0])),
+        smoothed_rows=np.array([True, False, True, False]),
+    )
+    return release(columns={**before, "visits": visits}, **changes)
+
+
+class TestWhichNumber:
+    def test_a_row_is_shown_by_its_smoothed_number_where_it_has_one(self) -> None:
+        found = smoothed()
+        visits = found.columns["visits"]
+        assert [visits.at(row).estimate for row in range(4)] == [150, 200, 500, 400]
+        assert [visits.at(row).std_error for row in range(4)] == [1.0, 3.0, 2.0, 3.0]
+        assert [found.keys[row] for row in found.largest()] == ["c", "d", "b", "a"]
+        assert [release().keys[row] for row in release().largest()] == ["d", "c", "b", "a"]
+        assert "2 smoothed" in found.caption(4)
+        assert "smoothed" not in release().caption(4)
+
+    def test_the_other_numbers_are_one_call_away(self) -> None:
+        estimate, direct = smoothed().showing("estimate"), smoothed().showing("direct")
+        assert [estimate.columns["visits"].at(row).estimate for row in range(4)] == [100, 200, 300, 400]
+        assert [direct.columns["visits"].at(row).estimate for row in range(4)] == [110, 210, 310, 410]
+        assert direct.columns["visits"].at(0).std_error == 4.0
+        assert [estimate.keys[row] for row in estimate.largest()] == ["d", "c", "b", "a"]
+        assert estimate.caption(4).endswith("not smoothed")
+        assert direct.caption(4).endswith("direct")
+        assert release().showing("estimate").caption(4) == release().caption(4)
+        # A trigger before the last has no direct numbers: its estimates are those.
+        alone = release(columns={"visits": Estimates(np.arange(4), np.ones(4))})
+        assert alone.showing("direct").columns["visits"].at(3).estimate == 3
+        assert direct.showing("smoothed").columns["visits"].at(0).estimate == 150
+
+    @pytest.mark.parametrize("number", ["smoothed", "estimate", "direct"])
+    def test_sums_and_shares_are_of_direct_numbers_whatever_is_shown(self, number: Any) -> None:
+        found = smoothed().showing(number)
+        assert found.total("visits") == release().total("visits")
+        assert found.share("a", "visits") == release().share("a", "visits")
+        assert found.mean("kb") == release().mean("kb")
+        assert add_windows([found], "visits").estimate == 1040
+        # Where there is no direct number, sums are of estimates, and never of smoothed ones.
+        of = dataclasses.replace(smoothed().columns["visits"], direct=None)
+        assert release(columns={"visits": of}).showing(number).total().estimate == 1000
+
+    def test_a_frame_has_the_shown_number_by_the_name_of_the_column_and_the_others_beside_it(self) -> None:
+        rows = smoothed().frame().rows()
+        assert [row["visits"] for row in rows] == [150, 200, 500, 400]
+        assert [row["visits_estimate"] for row in rows] == [100, 200, 300, 400]
+        assert [row["visits_smoothed"] for row in rows] == [150, None, 500, None]
+        assert [row["visits_smoothed_std_error"] for row in rows] == [1.0, None, 2.0, None]
+        assert [row["visits_direct"] for row in rows] == [110, 210, 310, 410]
+        assert (rows[0]["visits_lower"], rows[1]["visits_lower"]) == pytest.approx((150 - 1.959964, 200 - 3 * 1.959964))
+        names = [name for name in rows[0] if name.startswith("visits")]
+        assert names == ["visits"] + [f"visits_{of}" for of in (
+            "std_error", "lower", "upper", "estimate", "estimate_std_error", "smoothed", "smoothed_std_error",
+            "direct", "direct_std_error",
+        )]  # fmt: skip
+        direct = smoothed().showing("direct").exported().rows()
+        assert [row["visits"] for row in direct] == [110, 210, 310, 410]
+        assert [row["visits_estimate"] for row in direct] == [100, 200, 300, 400]
+        # A release without smoothed rows has the columns that it always had.
+        assert not [name for name in release().frame().columns if "smoothed" in name or name.endswith("estimate")]
+
+    def test_a_table_shows_the_error_of_the_number_that_it_shows(self) -> None:
+        lines = smoothed().table(column="visits", width=100).splitlines()
+        assert lines[0].endswith("4 keys published · 2 smoothed")
+        assert lines[2].split()[:3] == ["c", "500", "4"]
+        assert smoothed().showing("direct").table(width=100).splitlines()[2].split()[:3] == ["d", "410", "8"]
+
+    def test_a_ranking_is_of_the_shown_numbers(self) -> None:
+        ranking = RowRanking(order_by="visits", descending=True, limit=2, having=(Condition("visits", ">", 350),))
+        assert smoothed(ranking=ranking).top().keys == ["c", "d"]
+        assert smoothed(ranking=ranking).showing("estimate").top().keys == ["d"]
+        assert [of.estimate for of in (smoothed().top(ranking).columns["visits"].at(row) for row in range(2))] == [
+            500,
+            400,
+        ]
+
+    def test_arrow_has_null_where_a_row_has_no_smoothed_number(self) -> None:
+        pytest.importorskip("pyarrow")
+        assert smoothed().to_arrow()["visits_smoothed"].to_pylist() == [150.0, None, 500.0, None]
 
 
 class TestRatios:

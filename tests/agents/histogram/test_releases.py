@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -318,6 +319,22 @@ class TestJoined:
         assert found.direct is not None
         assert found.direct[0].tolist() == [30, 1, 2]
         assert found.direct[1].tolist() == [2, 1, 1]
+
+    def test_a_row_without_a_smoothed_number_has_its_estimate_there(self) -> None:
+        part = replace(
+            column([3, 4]), smoothed=(np.array([30, 4]), np.array([2.0, 1.0])), smoothed_rows=np.array([True, False])
+        )
+        found = joined([column([1, 2]), part], np.array([2, 0, 3, 1]))
+        assert found.smoothed is not None
+        assert found.smoothed_rows is not None
+        assert found.smoothed_rows.tolist() == [True, False, False, False]
+        assert [of.tolist() for of in found.smoothed] == [[30, 1, 4, 2], [2, 1, 1, 1]]
+        assert found.estimate.tolist() == [3, 1, 4, 2]
+        assert joined([column([1])], np.array([0])).smoothed_rows is None
+        # Joined once more, as of two releases of one window.
+        again = joined([found, column([9])], np.array([0, 4]))
+        assert again.smoothed_rows is not None
+        assert (again.smoothed_rows.tolist(), again.shown[0].tolist()) == ([True, False], [30, 9])
 
 
 class TestNewestRows:
