@@ -310,11 +310,25 @@ class Closing(Factored):
             raise ValueError(f"trigger={trigger}: the last trigger measures the users' lists, and none are given")
         before = states.selected | declared
         statistics = look.statistics(keys, before, states, increments, lists, noise)
-        found = look.found(before, lists, statistics)
+        found = look.found(before, lists, statistics, increments.past)
         step = super().step(trigger, keys, states, increments, noise, declared | found)
         again = look.again(keys, lists, noise, step.published)
         pooled = self.rows.pooled(step, before, statistics=statistics, again=again, unit=lists.unit)
-        return replace(step, pooled_rows=pooled)
+        return replace(step, pooled_rows=pooled, closing=look.closing_rows(lists, statistics))
+
+    @property
+    def evidence_windows(self) -> int:
+        """The plan's, where there is a last look."""
+        return 1 if self.look is None else self.plan.evidence_windows
+
+    def unbrought(self, keys: Sequence[bytes], noise: WindowNoise) -> Floats:
+        return super().unbrought(keys, noise) if self.look is None else self.look.unbrought(keys, noise)
+
+    def closing_constants(self, keys: Sequence[bytes]) -> tuple[Floats, Floats]:
+        """Those of the last look, the same for every key."""
+        if self.look is None:
+            return super().closing_constants(keys)
+        return np.full(len(keys), self.look.height), np.full(len(keys), self.look.variance)
 
     def calibrate(
         self, estimates: Int64s, std_errors: Floats, evidence: Int64s, pooled: Int64s

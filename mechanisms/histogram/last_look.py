@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.evidence_memory import ClosingRows, EvidenceTest, PastRows
+from susurrus.mechanisms.histogram.per_key import Histories
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.selection import Selector
 from susurrus.mechanisms.histogram.states import FactoredStates
@@ -68,12 +69,15 @@ class LastLook:
             ratio = self.unknown_sigma / float(selector.matched_std[-1])
             filter_weight = FILTER_SIGNAL * ratio * ratio
         self.delta, self.filter_weight = delta, filter_weight
-        self.quantile = tail_quantile(delta / self.keys)
+        self.test = EvidenceTest(plan.evidence_windows, delta / self.keys)
+        self.quantile = self.test.quantiles[0]
         height = self.minimum_users + 1 + filter_weight * float(selector.matched_height[-1])
         std = math.hypot(self.unknown_sigma, filter_weight * float(selector.matched_std[-1]))
         # The noise of both is rounded to a grid, and the sum is formed in float64.
         slack = 2.0 ** -(BITS + 1) + filter_weight * float(selector.matched_slack[-1])
         self.level = (height + self.quantile * std + slack) * (1 + 1e-9)
+        self.height, self.variance = height + slack, std * std
+        """What a closing row may hold while no gate is open, rounding included; the variance of its noise."""
 
     def describe(self) -> dict[str, Any]:
         """Return the public constants from which a reader recomputes measurements and test."""
@@ -88,7 +92,18 @@ class LastLook:
             "filter_std": float(self.selector.matched_std[-1]),
             "threshold": self.level,
             "quantile": self.quantile,
-        }
+        } | self._described_windows()
+
+    def _described_windows(self) -> dict[str, Any]:
+        if not self.adds_up:
+            return {}
+        quantiles = {str(s): z for s, z in zip(self.test.scales, self.test.quantiles, strict=True)}
+        return {"evidence": {"quantiles": quantiles, "height": self.height, "variance": self.variance}}
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether rows of earlier windows count, too."""
+        return len(self.test.scales) > 1
 
     def statistics(
         self,
@@ -101,10 +116,15 @@ class LastLook:
     ) -> Floats:
         """Return float64[k, 2]: closing statistic and matched filter of the keys with an open gate, in users; zeros of the others.
 
-        public: bool[k], before this trigger. The noise of both is there in any case.
+        public: bool[k], before this trigger. The noise of both is there in any case. Where windows add up: also of the keys that
+        somebody weighs, for later windows, and of those with a window in play.
         """
         minimum = self.minimum_users
-        rows = np.flatnonzero(~public & ((lists.users > minimum) | (states.users + increments.users > minimum)))
+        needed = (lists.users > minimum) | (states.users + increments.users > minimum)
+        if self.adds_up:
+            needed |= lists.users > 0
+            needed |= False if increments.past is None else increments.past.in_play.any(axis=1)
+        rows = np.flatnonzero(~public & needed)
         statistics = np.zeros((len(keys), 2))
         drawn = self._drawn(self._unknown_mechanism, self.unknown_sigma, keys, rows, noise)
         statistics[rows, 0] = (lists.weight[rows] + drawn) / WEIGHT_ONE
@@ -113,10 +133,33 @@ class LastLook:
         statistics[rows, 1] = self.selector.matched(self.last, labels, history, noise)
         return statistics
 
-    def found(self, public: Bools, lists: ListSums, statistics: Floats) -> Bools:
-        """Return bool[k]: which of the keys that were not public pass the joint test, the same for every key."""
-        passed: Bools = statistics[:, 0] + self.filter_weight * statistics[:, 1] >= self.level
-        return ~public & (lists.users > self.minimum_users) & passed
+    def found(self, public: Bools, lists: ListSums, statistics: Floats, past: PastRows | None) -> Bools:
+        """Return bool[k]: which of the keys that were not public pass the joint test, the same for every key.
+
+        past: of windows whose rows add up with this one's.
+        """
+        values, opened = self._joint(statistics), lists.users > self.minimum_users
+        alone: Bools = opened & (values >= self.level)
+        if past is not None and self.adds_up:
+            alone = self.test.found(alone, values, opened, past, height=self.height, variance=self.variance)
+        return ~public & alone
+
+    def closing_rows(self, lists: ListSums, statistics: Floats) -> ClosingRows | None:
+        """What later windows add to their own rows, by the `statistics` of this one; None where windows do not add up."""
+        if not self.adds_up:
+            return None
+        return ClosingRows(values=self._joint(statistics), users=lists.users, opened=lists.users > self.minimum_users)
+
+    def unbrought(self, keys: Sequence[bytes], noise: WindowNoise) -> Floats:
+        """Return float64[k]: the closing rows of keys that nobody brought, which are their noise, by the code of all others."""
+        drawn = self._drawn(self._unknown_mechanism, self.unknown_sigma, keys, np.arange(len(keys)), noise)
+        labels = noise.labels(self._selection_mechanism, keys)
+        matched = self.selector.matched(self.last, labels, Histories.empty(len(keys)), noise)
+        return self._joint(np.stack((drawn / WEIGHT_ONE, matched), axis=1))
+
+    def _joint(self, statistics: Floats) -> Floats:
+        joint: Floats = statistics[:, 0] + self.filter_weight * statistics[:, 1]
+        return joint
 
     def again(self, keys: Sequence[bytes], lists: ListSums, noise: WindowNoise, published: Bools) -> Int64s:
         """Return int64[k], in units of 2^-20: the second measurement of the published keys that were public to it; else 0."""

@@ -17,6 +17,7 @@ from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.mechanisms.histogram.evidence_memory import ClosingRows
 from susurrus.mechanisms.histogram.factored import Factored, budget_of
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.states import FactoredStates
@@ -96,6 +97,11 @@ class Levels(Strategy[FactoredStates]):
         """Whether any level does."""
         return any(level.measures_lists for level in self.levels)
 
+    @property
+    def evidence_windows(self) -> int:
+        """The same for all levels that add up windows."""
+        return max(level.evidence_windows for level in self.levels)
+
     def empty(self, size: int) -> FactoredStates:
         # The levels measure the same columns, so their states have one form.
         return self.levels[0].empty(size)
@@ -142,7 +148,26 @@ class Levels(Strategy[FactoredStates]):
             pooled_rows=_pooled(
                 [(level, index, step.pooled_rows) for (level, index), step in zip(places, steps, strict=True)]
             ),
+            closing=_closing([(len(step.published), step.closing) for step in steps], back),
         )
+
+    def unbrought(self, keys: Sequence[bytes], noise: WindowNoise) -> Floats:
+        """By the level of each key; 0 at levels that do not add up windows, where no key is weighed."""
+        found = np.zeros(len(keys))
+        for level, index in self._places(keys):
+            if self.levels[level].evidence_windows > 1:
+                found[index] = self.levels[level].unbrought([keys[i] for i in index.tolist()], noise)
+        return found
+
+    def closing_constants(self, keys: Sequence[bytes]) -> tuple[Floats, Floats]:
+        """By the level of each key, as `unbrought`."""
+        heights, variances = np.zeros(len(keys)), np.zeros(len(keys))
+        for level, index in self._places(keys):
+            if self.levels[level].evidence_windows > 1:
+                heights[index], variances[index] = self.levels[level].closing_constants(
+                    [keys[i] for i in index.tolist()]
+                )
+        return heights, variances
 
     def calibrate(
         self, estimates: Int64s, std_errors: Floats, evidence: Int64s, pooled: Int64s
@@ -214,3 +239,14 @@ def _pooled(parts: list[tuple[int, npt.NDArray[np.intp], PooledRows | None]]) ->
     found = np.concatenate(index)
     order = np.argsort(found)
     return PooledRows(index=found[order], evidence=np.concatenate(evidence)[order])
+
+
+def _closing(parts: list[tuple[int, ClosingRows | None]], back: npt.NDArray[np.intp]) -> ClosingRows | None:
+    """The closing rows of all levels; None where no level has any.
+
+    parts: (number of keys, rows). back: where each key's row is among them.
+    """
+    if all(rows is None for _, rows in parts):
+        return None
+    whole = [ClosingRows.none(size) if rows is None else rows for size, rows in parts]
+    return ClosingRows.concatenate(whole).take(back)

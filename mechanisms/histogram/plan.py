@@ -39,6 +39,8 @@ MAX_WEIGHT = 100.0
 
 MAX_LEVELS = 26
 """Groupings of one plan: a key names its level by one letter."""
+EVIDENCE_WINDOWS = (1, 2, 4)
+"""How many windows may add up."""
 SHARE_SLACK = 1e-12
 """By how much the levels' parts may add up to more than 1, for rounding. Each level's mu^2 is lowered by more than that."""
 
@@ -186,6 +188,9 @@ class Plan(Constants):
     minimum_users: int = constant(
         0, "A key is published only if more than this many distinct users brought it.", ge=0, lt=1 << 31
     )
+    evidence_windows: int = constant(
+        1, "Windows whose measurements of an unpublished key add up at the last trigger: 1, 2 or 4.", ge=1, le=4
+    )
     discover: bool = constant(
         True, "False: only declared keys are published, nothing is selected, and all of delta is Gaussian."
     )
@@ -202,6 +207,10 @@ class Plan(Constants):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_levels()
+        if self.evidence_windows not in EVIDENCE_WINDOWS:
+            raise ConfigurationError(
+                f"evidence_windows={self.evidence_windows}: must be one of {', '.join(map(str, EVIDENCE_WINDOWS))}"
+            )
         if self.max_records_per_key > self.max_records:
             raise ConfigurationError(
                 f"max_records_per_key={self.max_records_per_key}: must be at most max_records={self.max_records}"
@@ -316,6 +325,8 @@ class Plan(Constants):
         found = super().published() | {"columns": columns, "parameters": self.parameters.published()}
         # A plan without levels has the digest that it had before there were any.
         del found["levels"], found["part"]
+        if self.evidence_windows == 1:
+            del found["evidence_windows"]  # the same, before windows added up
         if self.levels:
             found["levels"] = [level.published() for level in self.levels]
         if self.part is not None:

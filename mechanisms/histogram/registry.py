@@ -78,6 +78,17 @@ def plan_of(strategy: str, **constants: Any) -> Plan:
 
 def build_strategy(plan: Plan) -> Strategy[Any]:
     """The mechanism that a plan asks for. Raises ConfigurationError if its numbers cannot be met."""
+    strategy = _built(plan)
+    # Of one level: some levels may have no last look.
+    if plan.part is None and strategy.evidence_windows != plan.evidence_windows:
+        raise ConfigurationError(
+            f"evidence_windows={plan.evidence_windows}: adds up what a last look measures, and strategy={plan.strategy} has none "
+            f'with these constants; leave it out, or use strategy "{Closing.name}" with its last look'
+        )
+    return strategy
+
+
+def _built(plan: Plan) -> Strategy[Any]:
     if plan.levels:
         return Levels(plan, build_strategy)
     strategy = strategy_named(plan.strategy)
@@ -117,7 +128,9 @@ def better_for(plan: Plan) -> Iterator[str]:
         return
     quarter = -(-plan.triggers // 4)
     here = _users_error(plan, quarter)
-    there = _users_error(replace(plan, strategy=Toeplitz.name, parameters=Toeplitz.Parameters()), quarter)
+    there = _users_error(
+        replace(plan, strategy=Toeplitz.name, parameters=Toeplitz.Parameters(), evidence_windows=1), quarter
+    )
     if there < here:
         yield (
             f"{Toeplitz.name}, to read a few popular keys: standard error {there:.1f} instead of {here:.1f} users after a quarter "

@@ -17,10 +17,12 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.arrays import Floats
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.evidence_memory import ClosingRows, PastRows
 from susurrus.mechanisms.histogram.plan import Constants, Plan
 from susurrus.mechanisms.histogram.user_lists import ListSums, ListWeights
 from susurrus.mechanisms.noise import WindowNoise
@@ -34,12 +36,15 @@ class Increments:
     weight  int64[k]           the sum of their selection weights, in units of 2^-20
     sums    int64[k, columns]  count: kept records; users: first-time users; sum: sum of clamped grid integers
     lists   at the last trigger of a strategy with `Strategy.lists`, else None
+    past    there, what earlier windows measured of the keys, for plans with `evidence_windows`; None: no window before this one
+            is in play for any of them
     """
 
     users: npt.NDArray[np.int64]
     weight: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
     lists: ListSums | None = None
+    past: PastRows | None = None
 
     def take(self, index: npt.NDArray[np.intp]) -> "Increments":
         """The keys at these positions, in this order."""
@@ -48,6 +53,7 @@ class Increments:
             weight=self.weight[index],
             sums=self.sums[index],
             lists=None if self.lists is None else self.lists.take(index),
+            past=None if self.past is None else self.past.take(index),
         )
 
 
@@ -92,6 +98,7 @@ class Step(Generic[States]):
     estimates   int64[k, columns]    grid units; zero where not published
     std_errors  float64[k, columns]  of the estimates after rounding, grid units
     pooled_rows at the last trigger of a strategy with `Strategy.refined` columns, else None
+    closing     at the last trigger of a plan with `evidence_windows` above 1, else None
     """
 
     states: States
@@ -101,6 +108,7 @@ class Step(Generic[States]):
     estimates: npt.NDArray[np.int64]
     std_errors: npt.NDArray[np.float64]
     pooled_rows: PooledRows | None = None
+    closing: ClosingRows | None = None
 
 
 class Strategy(ABC, Generic[States]):
@@ -154,6 +162,11 @@ class Strategy(ABC, Generic[States]):
         """Whether users' lists are measured at the last trigger."""
         return self.lists is not None
 
+    @property
+    def evidence_windows(self) -> int:
+        """How many windows' closing rows add up; 1: every window decides by its own. Needs `measures_lists`."""
+        return 1
+
     def row_units(self, keys: Sequence[bytes], estimates: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """int64[n]: `ListWeights.row_units` of these published rows, estimates int64[n, columns]; with `measures_lists` only."""
         assert self.lists is not None
@@ -203,6 +216,17 @@ class Strategy(ABC, Generic[States]):
         It follows from the plan's constants; nothing is solved for. By default equal parts, whatever the weights.
         """
         return (1 / len(plan.columns),) * len(plan.columns)
+
+    def unbrought(self, keys: Sequence[bytes], noise: WindowNoise) -> Floats:
+        """float64[k]: the window's closing rows of keys that nobody brought; with `evidence_windows` above 1 only.
+
+        They are the noise that the rows would have in any case, by the same addresses.
+        """
+        raise NotImplementedError(f"strategy={self.name} does not add up windows")
+
+    def closing_constants(self, keys: Sequence[bytes]) -> tuple[Floats, Floats]:
+        """(heights, variances), float64[k] each, of closing rows as in `PastRows`; with `evidence_windows` above 1 only."""
+        raise NotImplementedError(f"strategy={self.name} does not add up windows")
 
     def calibrate(
         self,
