@@ -59,7 +59,7 @@ class EvidenceStates(PerKey):
     @property
     def counts(self) -> Bools:
         """bool[k, p]: whether no later window published the key or had it public, nor did this one."""
-        public: Bools = np.logical_or.accumulate(self.flags & _PUBLIC != 0, axis=1)
+        public: Bools = np.asarray(np.logical_or.accumulate(self.flags & _PUBLIC != 0, axis=1), np.bool_)
         return ~public
 
     @property
