@@ -53,13 +53,13 @@ class EvidenceStates(PerKey):
     @property
     def stays(self) -> Bools:
         """bool[k]: whether anything is known of the key that the next window needs."""
-        known: Bools = self.flags.any(axis=1)
+        known: Bools = (self.flags != 0).any(axis=1)
         return known
 
     @property
     def counts(self) -> Bools:
         """bool[k, p]: whether no later window published the key or had it public, nor did this one."""
-        public: Bools = np.asarray(np.logical_or.accumulate(self.flags & _PUBLIC != 0, axis=1), np.bool_)
+        public: Bools = np.logical_or.accumulate(self.flags & _PUBLIC != 0, axis=1)
         return ~public
 
     @property
