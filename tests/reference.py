@@ -52,6 +52,8 @@ def expected(
 ) -> dict[tuple[int, int, bytes], list[int]]:
     """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times.
 
+    Where keys are remembered, every window from the first to the last has a record.
+
     level: of a pipeline with grouping sets, the number of one. Its keys are those inside the pipeline, and no other level is there.
     """
     plan, every = settings.plan(), settings.window.trigger_every
@@ -85,6 +87,7 @@ def expected(
     config = hashlib.blake2b(settings.config_digest() + plans, digest_size=32, person=b"susurrus-digest").digest()
     noise_source = NoiseSource(secret, epoch=bytes.fromhex(epoch), config=config, pipeline=settings.pipeline.name)
     result: dict[tuple[int, int, bytes], list[int]] = {}
+    handed_on: set[bytes] = set()
     for window in sorted(by_trigger):
         start, triggers = lengths[window]
         plan = replace(plan, triggers=triggers)
@@ -94,9 +97,10 @@ def expected(
         purses: dict[bytes, Purse] = defaultdict(partial(Purse, strategy.bounding.ledger))
         states: dict[bytes, bytes] = {}
         ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
-        since: dict[bytes, int] = {}  # key -> its first published trigger
+        since = dict.fromkeys(handed_on, 0)  # key -> its first published trigger
         lag = strategy.bounding.lag
-        unit: dict[bytes, int] = {}  # key -> weight at the last trigger, of what is public then
+        # key -> weight at the last trigger, of what is public then
+        unit = dict.fromkeys(handed_on if lag == triggers else (), 1 << 20)
         for trigger in range(1, plan.triggers + 1):
             users: dict[bytes, int] = defaultdict(int)
             weight: dict[bytes, int] = defaultdict(int)
@@ -152,7 +156,8 @@ def expected(
                     for key, unknown, known in zip(mine, *map(np.ndarray.tolist, weights), strict=True):
                         for index, gained in enumerate((unknown > 0, unknown, known)):
                             lists[key][index] += gained
-            keys = sorted(set(states) | set(sums) | declared)
+            undiscovered = declared | handed_on if trigger == 1 else declared
+            keys = sorted(set(states) | set(sums) | undiscovered)
             known = [key in states for key in keys]
             pooled: list[tuple[list[bytes], Any]] = []
             for there in (True, False):
@@ -175,7 +180,7 @@ def expected(
                         ),
                     ),
                     noise,
-                    np.array([key in declared for key in some]),
+                    np.array([key in undiscovered for key in some]),
                 )
                 for row, (key, packed) in enumerate(zip(some, strategy.pack(step.states), strict=True)):
                     states[key] = packed
@@ -195,6 +200,10 @@ def expected(
                     estimates, _ = strategy.calibrate(step.estimates[index], step.std_errors[index], own, evidence)
                     for row, numbers in zip(index.tolist(), estimates.tolist(), strict=True):
                         result[(start, trigger, some[row])] = numbers
+        if settings.remember:
+            first = next(i for i, c in enumerate(plan.columns) if c.counts_users(plan.max_records_per_key))
+            last = {key: row[first] for (of, at, key), row in result.items() if (of, at) == (start, triggers)}
+            handed_on = {key for key, users in last.items() if users >= settings.remember}
     return result
 
 

@@ -182,6 +182,12 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
     known = "the total" if settings.grouping and not settings.keys_are_declared else "the declared keys"
     declared = f" and {known}" if settings.discover and settings.declared_keys else ""
     yield "which keys", "one, from the first trigger on" if settings.total else f"{keys}{declared}"
+    if settings.remember:
+        at_least = f"{settings.remember:,} user{'s' * (settings.remember > 1)}"
+        yield (
+            "remembered",
+            f"keys whose last row has at least {at_least} are public from the next window's beginning, at no cost",
+        )
     if settings.top is not None:
         ranking = f"{settings.top.ranking}, in the topic top; made of published rows, so it costs nothing"
         yield "ranking", f"{ranking}; a key that is missing from it may still be large"

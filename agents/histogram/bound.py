@@ -83,6 +83,7 @@ class BoundStage(IntervalStage[ByUserBlock]):
             CappedLevel(number, services, store, of, hashes, grouped=grouped) for number, of in enumerate(found)
         ]
         self._measures_lists = services.strategy.measures_lists
+        self._remembers = settings.remember > 0
         self._written = Written(
             partition, services.topic("bounded"), meta["written"], config_digest=services.config_digest
         )
@@ -148,10 +149,14 @@ class BoundStage(IntervalStage[ByUserBlock]):
     def _feedback(self, window: WindowIndex, interval: Interval) -> tuple[PublishedKeys, Interval] | None:
         """The published keys, and the interval up to which those of a window count for this one; None where none does.
 
-        A window has no published key before its own first interval, and none is of a window before the pipeline's first.
+        A window has no published key before its own first interval, and none is of a window before the pipeline's first. Where
+        keys are remembered, those of the window before count as published at its last interval.
         """
         published_keys, lag = self.services.published_keys, self._lag
         begin = max(self._calendar.first_interval(window), self._first_interval)
+        before = self._calendar.preceding(window)
+        if self._remembers and before >= self.services.ledger.first_window:
+            begin = min(begin, self._calendar.last_interval(before))
         if published_keys is None or lag is None or interval - lag < begin:
             return None
         return published_keys, Interval(interval - lag)
@@ -171,9 +176,11 @@ class BoundStage(IntervalStage[ByUserBlock]):
         self._waiting = published_keys.unreadable
         if not self._waiting:
             behind = ", ".join(map(str, published_keys.behind(needed)[:8]))
+            ends = self._calendar.last_interval(self._calendar.oldest_open(needed)) == needed
+            what = ", whose last rows of a window say which keys are remembered" if self._remembers and ends else ""
             self._waiting = waits(
                 "release",
-                f"interval={interval} waits for interval={needed} of release {behind}",
+                f"interval={interval} waits for interval={needed} of release {behind}{what}",
                 "see what status says of release",
             )
         return False

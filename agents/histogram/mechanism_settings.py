@@ -6,7 +6,7 @@ settings.py adds what is checked, what the digest covers, and the topics.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -29,6 +29,9 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import Choice, default_strategy, strategy_named
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema
+
+DEFAULT_REMEMBER: Final = 0
+"""Users: `keys.remember`, where a window can hand keys on and the file says nothing."""
 
 
 class MechanismSettings(Settings):
@@ -184,6 +187,24 @@ class MechanismSettings(Settings):
         if not self.input.grouping_sets:
             return whole
         return level_keys.declared(whole, self.level_parts)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a window could hand keys on: published keys come back to the bounds, and a column counts users."""
+        return self.strategy.feedback and self.counts_users
+
+    @property
+    def counts_users(self) -> bool:
+        """Whether a column counts users, at one of the levels at least."""
+        caps = [level.max_records_per_key for level in self.grouping] or [self.bounds.max_records_per_key]
+        measured = [PlanColumn(name=f"{at}", kind=column.measures) for at, column in enumerate(self.measured_columns)]
+        return any(column.counts_users(cap) for cap in caps for column in measured)
+
+    @property
+    def remember(self) -> int:
+        """How many users a key's last row needs, so that the key is public in the next window; 0: none is."""
+        given = DEFAULT_REMEMBER if self.keys.remember is None else self.keys.remember
+        return given if given and self.remembers else 0
 
     @property
     def keys_are_declared(self) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from susurrus.agents.histogram.candidates import Candidates
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.level_keys import PublicKeys
+from susurrus.agents.histogram.remembered import Remembered
 from susurrus.agents.histogram.rolling import RollingRows, RollingView, forget
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, SortedRows
@@ -60,9 +61,20 @@ class Publication:
         self._forgets = self._rolling is None
         """Whether rows of an earlier rolling view may still be kept."""
 
-    def publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> bool:
-        """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data."""
-        digest, known = self._link(window, trigger, news)
+    def publish(
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        news: Gathered,
+        rows: Rows,
+        commit: Commit,
+        entering: Remembered | None = None,
+    ) -> bool:
+        """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data.
+
+        entering: the remembered keys that are public from this trigger on, if there are such; the digest covers them.
+        """
+        digest, known = self._link(window, trigger, news, entering)
         place = _CHAIN + ordered(window)
         if trigger < self._calendar.triggers_of(window):
             commit.puts.append((place, digest))
@@ -77,24 +89,31 @@ class Publication:
             commit.outputs += self._digests(window, trigger, len(rows), digest.hex())
         return known is None
 
-    def is_public(self, window: WindowIndex, trigger: Trigger, news: Gathered) -> bool:
-        """Whether the trigger is public already. Raises ReplayMismatch where it was other data."""
-        return self._link(window, trigger, news)[1] is not None
+    def is_public(
+        self, window: WindowIndex, trigger: Trigger, news: Gathered, entering: Remembered | None = None
+    ) -> bool:
+        """Whether the trigger is public already. Raises ReplayMismatch where it was other data. entering: as for `publish`."""
+        return self._link(window, trigger, news, entering)[1] is not None
 
-    def _link(self, window: WindowIndex, trigger: Trigger, news: Gathered) -> tuple[bytes, str | None]:
+    def _link(
+        self, window: WindowIndex, trigger: Trigger, news: Gathered, entering: Remembered | None
+    ) -> tuple[bytes, str | None]:
         """(the trigger's digest, the public one in hex if there is any). Raises ReplayMismatch where they differ."""
         before = (self._store.get_one(_CHAIN + ordered(window)) or b"") if trigger > 1 else b""
         link = before.ljust(32, b"\0") + self._services.config_digest + ordered(trigger) + input_digest(news, self._key)
+        if entering is not None:
+            link += entering.digest()
         digest = blake2b(link, digest_size=32, key=self._key).digest()
         known = self._known_digests.get((self._calendar.window_start(window), trigger))
         if known not in (None, digest.hex()):
-            raise self.mismatch(window, trigger)
+            raise self.mismatch(window, trigger, remembers=entering is not None)
         return digest, known
 
-    def mismatch(self, window: WindowIndex, trigger: Trigger) -> ReplayMismatch:
-        """The refusal for a trigger that was published with other data."""
+    def mismatch(self, window: WindowIndex, trigger: Trigger, *, remembers: bool = False) -> ReplayMismatch:
+        """The refusal for a trigger that was published with other data; remembers: or with other remembered keys."""
+        other = " or with another list of keys that are remembered from the window before" if remembers else ""
         return ReplayMismatch(
-            f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data, "
+            f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data{other}, "
             "and the same noise must never cover two inputs",
             f"restore the raw topic and the internal topics as they were at the last commit, or {self._ledger.way_out}",
         )

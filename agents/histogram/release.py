@@ -6,7 +6,9 @@ or, where the budget renews and has no room, skipped (runtime/standing.py): what
 strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last trigger
 are calibrated, that takes two commits (barrier.py).
 
-State keys: those of window_keys.py, publication.py and intervals.py.
+At a window's last trigger its large keys are handed on to the next window (remembered.py), where keys are remembered.
+
+State keys: those of window_keys.py, publication.py, remembered.py and intervals.py.
 """
 
 import logging
@@ -17,13 +19,15 @@ from typing import Any
 from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.barrier import Barrier, Held
 from susurrus.agents.histogram.candidates import Candidates
+from susurrus.agents.histogram.feedback_writer import FeedbackWriter
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.publication import Publication
+from susurrus.agents.histogram.remembered import Memory, Remembered
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
 from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.runtime.commit import Commit, Output
+from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.standing import Renewing, standing_of
@@ -31,7 +35,6 @@ from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import bounded as bounded_codec
-from susurrus.topics import published_keys as published_keys_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
 from susurrus.topics.wire.timestamps import format_time
@@ -67,6 +70,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         """The open windows that have had a trigger."""
         refines = bool(self._strategy.refined)
         self._barrier = Barrier(services, partition, meta, self._publication) if refines else None
+        self._feedback = FeedbackWriter(services, partition)
+        self._memory = Memory(services, store) if settings.remember else None
         self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
         self._begins: dict[WindowIndex, bool] = {}
         """Whether a window begins, as far as that is known."""
@@ -222,8 +227,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         """
         gathered, trigger = self._gather(interval), Trigger(self._calendar.triggers_of(window))
         news = gathered[self._calendar.window_start(window)]
-        public = self._publication.is_public(window, trigger, news)
-        rows = self._keys_of(window).trigger(trigger, news, Commit(position=self._taken, meta={}))
+        public = self._publication.is_public(window, trigger, news, self._entering(window, trigger))
+        rows = self._step(window, trigger, news, Commit(position=self._taken, meta={}))
         return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public)
 
     def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
@@ -242,12 +247,13 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             if held is not None and window == held.window:
                 rows = held.rows
             else:
-                rows = self._keys_of(window).trigger(trigger, gathered[start], commit)
+                rows = self._step(window, trigger, gathered[start], commit)
             self._publish(window, trigger, gathered[start], rows, commit)
             published[start] = rows
+        handed_on = self._hand_on(interval, published, commit)
         if self._strategy.feedback:
-            units = self._new_units(interval, published, commit)
-            commit.outputs.append(self._published_keys(interval, published, units))
+            told = self._feedback.output(interval, published, self._windows, handed_on, commit)
+            commit.outputs.append(told)
         if self._candidates is not None:
             commit.outputs += self._candidates.outputs(interval)
         commit.drops += self._intervals.close(interval)
@@ -264,45 +270,45 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             )
         return self._windows[window]
 
+    def _step(self, window: WindowIndex, trigger: Trigger, news: Gathered, commit: Commit) -> Rows:
+        """What a trigger publishes; from the last rows of the window before, too, where those are remembered."""
+        keys, memory = self._keys_of(window), self._memory
+        if memory is None:
+            return keys.trigger(trigger, news, commit)
+        entering, without_row = memory.entering(window, trigger), memory.without_row(window, trigger)
+        return keys.trigger(
+            trigger,
+            news,
+            commit,
+            entering=frozenset(() if entering is None else entering.keys),
+            weighing_one=frozenset(() if without_row is None else without_row.keys),
+        )
+
+    def _entering(self, window: WindowIndex, trigger: Trigger) -> Remembered | None:
+        return None if self._memory is None else self._memory.entering(window, trigger)
+
+    def _hand_on(
+        self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
+    ) -> tuple[WindowIndex, Remembered] | None:
+        """(the next window, what is remembered in it), at the last interval of a window, also of one that is skipped.
+
+        Raises Refusal where the last rows cannot be made again: those of the other partitions are no longer known.
+        """
+        if self._memory is None or (window := self._memory.ending(interval)) is None:
+            return None
+        rows = published.get(self._calendar.window_start(window))
+        if rows is not None and self._barrier is not None and not rows.is_calibrated:
+            raise Refusal(
+                f"stage=release partition={self.partition} has lost which keys are remembered from window="
+                f"{format_time(self._calendar.window_start(window))}, whose last rows are published",
+                f"restore the changelog topic as it was at the last commit, or {self.services.ledger.way_out}",
+            )
+        return self._memory.hand_on(window, None if rows is None else rows.sorted(), commit)
+
     def _publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> None:
-        if self._publication.publish(window, trigger, news, rows, commit):
+        if self._publication.publish(window, trigger, news, rows, commit, self._entering(window, trigger)):
             self.counters["triggers"] += 1
             self.counters["rows"] += len(rows)
             commit.released.append(self.services.released(window, trigger, len(rows)))
         if trigger == self._calendar.triggers_of(window):
             self._windows.pop(window).drop(commit)
-
-    def _new_units(
-        self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
-    ) -> dict[WindowStart, dict[bytes, int]]:
-        """Window start -> unit by key, of windows whose last trigger looks back at this interval; stored for that trigger."""
-        lag = self._strategy.lag
-        if not self._strategy.measures_lists or lag is None:
-            return {}
-        known = {}
-        for start, rows in published.items():
-            window = self._calendar.window_at(start)
-            if self._calendar.trigger(window, interval) == self._calendar.triggers_of(window) - lag:
-                table = rows.sorted()
-                units = self._strategy.row_units(table.keys, table.estimates)
-                known[start] = dict(zip(table.keys, units.tolist(), strict=True))
-                self._windows[window].keep_units(known[start], commit)
-        return known
-
-    def _published_keys(
-        self, interval: Interval, published: dict[WindowStart, Rows], units: dict[WindowStart, dict[bytes, int]]
-    ) -> Output:
-        """The feedback to bound: this interval's new keys, how many there are in all, and that the interval is complete."""
-        services = self.services
-        block = published_keys_codec.block_of(
-            self.partition,
-            interval,
-            services.config_digest,
-            bytes.fromhex(services.ledger.epoch),
-            {start: rows.first for start, rows in published.items()},
-            {start: len(rows) for start, rows in published.items()},
-            units,
-        )
-        pieces = published_keys_codec.split(block, services.max_record_bytes)
-        values = [{"value": published_keys_codec.encode(piece)} for piece in pieces]
-        return Output(services.topic("published-keys"), 0, values)

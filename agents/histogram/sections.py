@@ -70,5 +70,11 @@ class KeySettings(Section):
     discover: bool = True
     """Whether keys that are not declared may be published, after selection. `false` needs declared keys and spends all
     of delta on the values."""
+    remember: Annotated[int, Field(ge=0)] | None = None
+    """Keys whose last row in a window is at least this many users are public from the beginning of the next window on. They need no
+    selection and have a row at every trigger, until a window ends with a smaller one. It costs no budget, because that row is
+    published (docs/guarantees/memory.md). 0: every window begins with the declared keys alone. Only with a strategy that needs the
+    published keys, such as closing. Default: 0."""
     minimum_users: Annotated[int, Field(ge=0)] = 0
-    """Never publish an undeclared key with this many distinct users or fewer, for any noise."""
+    """Never publish an undeclared key with this many distinct users or fewer, for any noise. A key that is remembered from the
+    window before (`remember`) had more of them when it was published first."""

@@ -135,6 +135,8 @@ class HistogramSettings(MechanismSettings):
             "discover": self.discover,
             "minimum_users": self.keys.minimum_users,
         }
+        if self.remember:
+            fields["keys"]["remember"] = self.remember
         centres = {each.column.name: each.column.centre for each in self.layout.published}
         fields["columns"] = [
             column.published()
@@ -165,6 +167,8 @@ class HistogramSettings(MechanismSettings):
     def in_digest(self, path: str) -> bool:
         """Whether a setting counts for the digest. Of the strategies' sections, that of the one that runs does."""
         section, _, name = path.partition(".")
+        if path == "keys.remember":
+            return self.remember > 0
         if section == "privacy" and name.partition(".")[0] in STRATEGIES:
             return name.partition(".")[0] == self.choice.name
         return super().in_digest(path)
@@ -192,6 +196,10 @@ class HistogramSettings(MechanismSettings):
         under = f'privacy.strategy = "{choice.name}"'
         if choice.reason is not None:
             under += f", the default ({choice.reason})"
+        if not self.strategy.feedback:
+            yield Idle("keys.remember", under, 'privacy.strategy = "closing"')
+        elif not self.counts_users:
+            yield Idle("keys.remember", "columns of which none counts users", 'a column of kind "users"')
         for name in STRATEGIES:
             if name != choice.name and self.privacy.has_section(name):
                 yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')

@@ -125,6 +125,11 @@ class Rows:
         return len(self._keys)
 
     @property
+    def keys(self) -> list[bytes]:
+        """The keys of the rows, in no order."""
+        return self._keys
+
+    @property
     def evidence(self) -> Int64s:
         """int64[f, e] of the rows that are to be calibrated; (0, 0) for a trigger without keys."""
         return joined_evidence(self._evidence)
@@ -137,6 +142,11 @@ class Rows:
             calibrated = strategy.calibrate(estimates[rows], std_errors[rows], self.evidence, pooled)
             estimates[rows], std_errors[rows] = calibrated
         self._calibrated = estimates, std_errors
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether `calibrate` has been called."""
+        return self._calibrated is not None
 
     def sorted(self) -> SortedRows:
         """The rows in the order of their keys."""

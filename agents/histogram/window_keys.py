@@ -1,7 +1,8 @@
 """The key states of one window in release's store, and what a trigger does to them.
 
-A trigger steps over the keys with news, the keys that are due, the published keys and, at first, the declared keys. All others
-stay as they are: the strategy said at their last step that nothing can happen to them before they are due.
+A trigger steps over the keys with news, the keys that are due, the published keys, at first the declared keys, and the keys that
+the window before hands on (remembered.py), when it is over. All others stay as they are: the strategy said at their last step that
+nothing can happen to them before they are due.
 
 State keys:
 - ``s`` window key -> due trigger and state of an unpublished key;
@@ -10,7 +11,7 @@ State keys:
 - ``w`` window key -> unit of a key that is public when the users' lists look back, for strategies that need the lists.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import compress
 from typing import Generic
 
@@ -29,6 +30,7 @@ from susurrus.mechanisms.noise import WindowNoise
 
 _UNPUBLISHED, _DUE, _PUBLISHED, _UNITS = b"s", b"d", b"p", b"w"
 _TRIGGER_BYTES = 4
+_NONE: frozenset[bytes] = frozenset()
 _CHUNK = 50_000
 
 
@@ -46,6 +48,10 @@ class WindowKeys(Generic[States]):
         self._store = store
         self._strategy = strategy
         self._declared = declared
+        self._public: Set[bytes] = declared
+        """Keys that need no test at the trigger that is under way."""
+        self._weighing_one: Set[bytes] = declared
+        """Keys whose unit is 1 at the last trigger, where they have no other."""
         self._noise = noise
         self._triggers = strategy.plan.triggers
         self._tables = [
@@ -54,20 +60,38 @@ class WindowKeys(Generic[States]):
         ]
         self._unpublished, self._due, self._published, self._units = (start for start, _ in self._tables)
 
-    def trigger(self, trigger: Trigger, news: Gathered, commit: Commit) -> Rows:
-        """What the trigger publishes. The commit gets what changes in the tables."""
+    def trigger(
+        self,
+        trigger: Trigger,
+        news: Gathered,
+        commit: Commit,
+        *,
+        entering: Set[bytes] = _NONE,
+        weighing_one: Set[bytes] = _NONE,
+    ) -> Rows:
+        """What the trigger publishes. The commit gets what changes in the tables.
+
+        entering: keys that are public from this trigger on, published or not. weighing_one: keys that were public when the users'
+        lists look back, and had no row yet; at the last trigger only.
+        """
+        self._public = self._declared | entering
+        self._weighing_one = self._declared | weighing_one
         rows = Rows(self._strategy.plan.width)
+        entering = set(entering)
         # Keys of this trigger that are not published yet.
         pending = dict.fromkeys(news.keys)
         # Published keys come first: the store has them in key order, so they are read in chunks, with or without news.
         for keys, states in self._read_published():
             for key in filter(news.index.__contains__, keys):
                 del pending[key]
+            if entering:
+                entering = entering.difference(keys)
             step = self._step(trigger, keys, states, news)
             rows.add(keys, step)
             self._put_published(keys, step, commit)
         if trigger == 1:
             pending |= dict.fromkeys(self._declared)
+        pending |= dict.fromkeys(entering)
         # After a trigger, every key is due later. So nothing is left of earlier ones but deleted places, which a scan would pass.
         for key, _ in self._store.scan(self._due_at(trigger), self._due_at(Trigger(trigger + 1))):
             pending.setdefault(key[len(self._due) + _TRIGGER_BYTES :])
@@ -92,8 +116,8 @@ class WindowKeys(Generic[States]):
         measures_lists = trigger == self._triggers and self._strategy.measures_lists
         increments = news.increments(keys, self._read_units(keys) if measures_lists else None)
         declared = np.zeros(len(keys), np.bool_)
-        if self._declared:
-            declared = np.fromiter(map(self._declared.__contains__, keys), np.bool_, len(keys))
+        if self._public:
+            declared = np.fromiter(map(self._public.__contains__, keys), np.bool_, len(keys))
         return self._strategy.step(trigger, keys, states, increments, self._noise, declared)
 
     # ---- tables ------------------------------------------------------------------------------------------------------
@@ -121,7 +145,7 @@ class WindowKeys(Generic[States]):
         """int64[n]: the units of `keep_units`; 0 for keys that were not public then."""
         stored = self._store.get([self._units + key for key in keys])
         unit = [
-            int.from_bytes(row, "little") if row is not None else WEIGHT_ONE if key in self._declared else 0
+            int.from_bytes(row, "little") if row is not None else WEIGHT_ONE if key in self._weighing_one else 0
             for key, row in zip(keys, stored, strict=True)
         ]
         return np.array(unit, np.int64)

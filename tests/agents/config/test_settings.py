@@ -412,6 +412,7 @@ class TestDigest:
         {"columns": [{"name": "visits"}]},
         {"keys": {"declared": ["a"]}},
         {"keys": {"minimum_users": 5}},
+        {"keys": {"remember": 6}},
         {"privacy": {"epsilon": 5.0}},
         {"privacy": {"delta": 1e-8}},
         {"privacy": {"strategy": "toeplitz"}},
@@ -608,6 +609,44 @@ class TestOneKeyForAllRecords:
         [line] = problems(tmp_path, MINIMAL.replace('key = ["url"]', ""))
         assert line.startswith("input.key: is missing")
         assert "key = [] for one total" in line
+
+
+class TestRememberedKeys:
+    def test_without_them_a_pipeline_has_the_digest_that_it_had(self) -> None:
+        assert changed(keys={"remember": 0}).config_digest() == changed().config_digest()
+        assert "remember" not in changed().published_fields()["keys"]
+        digests = {changed(keys={"remember": least}).config_digest() for least in (0, 1, 6)}
+        assert len(digests) == 3
+
+    @pytest.mark.parametrize(
+        ("sections", "under"),
+        [
+            ({"privacy": {"strategy": "toeplitz"}}, 'privacy.strategy = "toeplitz"'),
+            (
+                {"keys": {"declared": ["a"], "discover": False}},
+                'privacy.strategy = "toeplitz", the default (only declared keys',
+            ),
+            (
+                {
+                    "bounds": {"max_records_per_key": 3},
+                    "privacy": {"strategy": "closing", "closing": {"unknown_share": 0, "public_share": 0}},
+                },
+                "columns of which none counts users",
+            ),
+        ],
+    )
+    def test_where_nothing_can_be_handed_on_they_are_refused(self, sections: dict[str, Any], under: str) -> None:
+        assert changed(**sections).remember == 0
+        keys = {**sections.get("keys", {}), "remember": 6}
+        with pytest.raises(ConfigurationError) as refused:
+            changed(**{**sections, "keys": keys})
+        assert str(refused.value).startswith(f"keys.remember: has no meaning for {under}")
+        assert "delete the line remember = 6 of [keys]" in str(refused.value)
+
+    def test_a_level_that_counts_users_is_enough(self) -> None:
+        column = [{"name": "people", "kind": "users"}, {"name": "visits", "kind": "count"}]
+        sets = {"topic": "raw", "user": "host", "key": ["url", "country"], "grouping_sets": [["url"], ["country"]]}
+        assert changed(input=sets, columns=column, keys={"remember": 6}).remember == 6
 
 
 class TestRanking:

@@ -14,7 +14,7 @@ from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
-from susurrus.topics import evidence, histogram
+from susurrus.topics import evidence, histogram, published_keys
 from susurrus.topics.wire.packing import Kind, kind_of
 from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.histogram.test_release_stage import FAR, SOURCES, TRIGGERS, Lists, Row, log_of, services, slow
@@ -74,8 +74,8 @@ ROWS, LISTS = workload(1)
 class Releases:
     """All partitions of release on one workload, and the topic between them."""
 
-    def __init__(self, directory: Path, rows: list[Row] = ROWS, lists: Lists = LISTS) -> None:
-        self.services = ours()
+    def __init__(self, directory: Path, rows: list[Row] = ROWS, lists: Lists = LISTS, **sections: Any) -> None:
+        self.services = ours(**sections)
         index = self.services.published_keys
         assert isinstance(index, MemoryPublishedKeys)
         self.index = index
@@ -193,6 +193,31 @@ def test_few_rows_keep_their_direct_pair(tmp_path: Path) -> None:
     assert len(rows) > 60
     assert all(row.direct is not None and row.estimate == row.direct.estimate for row in rows)
     assert all(row.direct is not None and row.std_error == row.direct.std_error for row in rows)
+
+
+def test_the_rows_that_decide_which_keys_are_remembered_are_the_calibrated_ones(tmp_path: Path) -> None:
+    """Those of the second commit. The threshold is where many rows are, so that direct ones would make another list."""
+    releases = Releases(tmp_path, keys={"remember": 300}).finish()
+    told = [published_keys.decode(value) for value in releases.index.log if kind_of(value) is Kind.BLOCK]
+    start = WINDOW + (TRIGGERS - 2) * 3_600_000
+    found = {
+        key
+        for block in told
+        if block.interval == LAST
+        for of, key in zip(block.window.tolist(), block.keys, strict=True)
+        if of == start
+    }
+    rows = {json.dumps(row.key).encode(): row.values["visits"] for n in range(PARTITIONS) for row in releases.rows(n)}
+    # The second window has begun, and has found keys itself.
+    every = [
+        histogram.decode_row(value or b"") for runner in releases.runners for *_, value, _ in runner.to("histogram")
+    ]
+    own = {json.dumps(row.key).encode() for row in every if row.window == start}
+    calibrated = {key for key, row in rows.items() if row.estimate >= 300}
+    direct = {key for key, row in rows.items() if row.direct is not None and row.direct.estimate >= 300}
+    assert found - own == calibrated - own
+    assert len(calibrated) > 50
+    assert found - own != direct - own
 
 
 # ---- the wait --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ def events_of(kafka: Broker, raw: str) -> list[Event]:
     ]
 
 
+DAY = 86_400_000
 CASES: dict[str, dict[str, Any]] = {
     "count": {},
     "columns": {
@@ -61,6 +62,12 @@ CASES: dict[str, dict[str, Any]] = {
             {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 1000, "upper": 20000, "weight": 0.4},
         ],
     },
+    "closing, remembers": {
+        "privacy": {"strategy": "closing"},
+        "keys": {"remember": 6},
+        "bounds": {"max_records_per_user": 20},
+        "window": {"length": "6h"},
+    },
     "closing, one record per key": {
         "privacy": {"strategy": "closing"},
         "bounds": {"max_records_per_user": 20},
@@ -80,9 +87,9 @@ CASES: dict[str, dict[str, Any]] = {
 )
 def test_every_published_number_is_the_references(kafka: Broker, raw: str, tmp_path: Path, case: str) -> None:
     with Pipeline(kafka, tmp_path, raw, CASES[case]) as pipeline:
-        pipeline.start()
-        pipeline.wait()
         settings = pipeline.settings
+        pipeline.start()
+        pipeline.wait(windows=DAY // settings.window.length)
         columns = settings.layout.published
         published = {}
         for message in kafka.read_all(settings.topic("histogram")):

@@ -197,6 +197,7 @@ def slow(
     result: Published = {}
     declared = set(services.settings.declared_keys)
     known: Units = {} if units is None else units
+    remember, handed_on = services.settings.remember, set[bytes]()
     for window in range(WINDOWS + 1):
         noise = source.window(window)
         states: dict[bytes, bytes] = {}
@@ -214,9 +215,11 @@ def slow(
                 for (_, of, key), row in (lists or {}).items():
                     if of == window:
                         measured[key] = [a + b for a, b in zip(measured[key], row, strict=True)]
-            for key in sorted({*states, *users, *declared, *measured}):
+            entering = handed_on if trigger == LATE + 1 else set()
+            for key in sorted({*states, *users, *declared, *measured, *entering}):
                 if trigger == TRIGGERS and strategy.lists is not None:
-                    public = (1 << 20) * (key in declared)
+                    no_row = handed_on if TRIGGERS - strategy.plan.parameters.lag == LATE else set()
+                    public = (1 << 20) * (key in declared or key in no_row)
                     numbers = np.array([[*measured[key], known.get((start, key), public)]], np.int64).T
                     closing = ListSums(users=numbers[0], weight=numbers[1], public_weight=numbers[2], unit=numbers[3])
                 step = strategy.step(
@@ -230,7 +233,7 @@ def slow(
                         lists=closing,
                     ),
                     noise,
-                    np.array([key in declared]),
+                    np.array([key in declared or key in entering]),
                 )
                 states[key] = strategy.pack(step.states)[0]
                 if step.published[0]:
@@ -249,6 +252,8 @@ def slow(
                 result[start, TRIGGERS, key] = estimates[0].tolist()
                 if errors is not None:
                     errors[start, key] = float(std_errors[0, 0])
+        last = {key: row[0] for (of, at, key), row in result.items() if (of, at) == (start, TRIGGERS)}
+        handed_on = {key for key, visits in last.items() if remember and visits >= remember}
     return result
 
 
@@ -309,6 +314,23 @@ CASES: dict[str, dict[str, Any]] = {
     "closing, lag": {"privacy": {"strategy": "closing", "closing": {"lag": 3}}},
     "closing, declared": {"privacy": {"strategy": "closing"}, "keys": {"declared": ["k0", "k2", "never seen"]}},
     "closing, gate": {"privacy": {"strategy": "closing"}, "keys": {"minimum_users": 60}},
+    "closing, remembers": {"privacy": {"strategy": "closing"}, "keys": {"remember": 6}},
+    "closing, remembers all": {
+        "privacy": {"strategy": "closing"},
+        "keys": {"remember": 1, "declared": ["k1", "nobody"]},
+    },
+    "closing, remembers, looks back at its entry": {
+        "privacy": {"strategy": "closing", "closing": {"lag": TRIGGERS - LATE}},
+        "keys": {"remember": 6},
+    },
+    "closing, remembers, lag": {
+        "privacy": {"strategy": "closing", "closing": {"lag": TRIGGERS}},
+        "keys": {"remember": 6},
+    },
+    "no last look, remembers": {
+        "privacy": {"strategy": "closing", "closing": NO_LAST_LOOK},
+        "keys": {"remember": 6, "declared": ["k1"]},
+    },
     "closing, lag of the whole window": {
         "privacy": {"strategy": "closing", "closing": {"lag": TRIGGERS}},
         "keys": {"declared": ["k0", "k2", "never seen"]},

@@ -13,15 +13,17 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.runtime.budget import Charges
 from susurrus.mechanisms.spend import Spend
 from susurrus.topics import charges as charge_codec
-from susurrus.topics import histogram, progress, rolling, top
+from susurrus.topics import histogram, progress, published_keys, rolling, top
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.charges import Charge
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.charge_log import ChargeLog
 from tests.agents.histogram import test_release_stage
 from tests.agents.histogram.test_release_stage import (
     FAR,
     HOUR,
     INTERVALS,
+    LATE,
     TRIGGERS,
     WINDOWS,
     lists_of,
@@ -133,14 +135,45 @@ def test_a_window_without_room_is_skipped_and_the_others_are_published_as_ever(s
     )
 
 
-@pytest.mark.parametrize("strategy", ["toeplitz", "closing"])
+def test_a_skipped_window_hands_on_the_keys_that_it_was_given(tmp_path: Path) -> None:
+    """It publishes nothing from which another list could follow: the third window has the first one's."""
+    made = ours(ChargeLog(), windows=1, per="4h", privacy={"strategy": "closing"}, keys={"remember": 6})
+    log = log_of(random_rows(3), made.config_digest, lists=lists_of(made, 3))
+    runner = run(made, log, tmp_path / "s")
+    assert begun_and_skipped(runner)[1] == {STARTS[1], STARTS[3]}
+    rows = published(runner)
+    handed_on = {
+        key
+        for (start, trigger, key), row in rows.items()
+        if (start, trigger, row[0] >= 6) == (STARTS[0], TRIGGERS, True)
+    }
+    assert len(handed_on) > 3
+    assert {key for start, trigger, key in rows if (start, trigger) == (STARTS[2], LATE + 1)} >= handed_on
+    assert made.published_keys is not None
+    told = [
+        (block.interval, start, key)
+        for *_, value, _ in runner.to("published-keys")
+        if kind_of(value or b"") is Kind.BLOCK
+        for block in [published_keys.decode(value or b"")]
+        for start, key in zip(block.window.tolist(), block.keys, strict=True)
+    ]
+    for window in (1, 2):  # the list is written again, for the window behind the skipped one
+        last = window * INTERVALS + LATE - 1
+        assert {key for interval, start, key in told if interval <= last and start == STARTS[window]} >= handed_on
+    assert {key for _, start, key in told if start == STARTS[1]} == handed_on
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", "closing", "closing, remembers"])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_restart_after_any_commit_decides_the_same_and_publishes_the_same_bytes(
     seed: int, strategy: str, tmp_path: Path
 ) -> None:
     rows, runs = random_rows(seed), []
+    sections: dict[str, Any] = {"privacy": {"strategy": strategy.partition(",")[0]}}
+    if strategy.endswith("remembers"):
+        sections["keys"] = {"remember": 1}
     for number, choice in enumerate((None, seed)):
-        made = ours(ChargeLog(), windows=1 + seed % 2, privacy={"strategy": strategy})
+        made = ours(ChargeLog(), windows=1 + seed % 2, **sections)
         log = log_of(rows, made.config_digest, seed, lists=lists_of(made, seed))
         runs.append(run(made, log, tmp_path / str(number), seed=choice))
         skipped = begun_and_skipped(runs[-1])[1]

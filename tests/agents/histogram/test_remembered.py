@@ -1,0 +1,460 @@
+"""Keys that a window hands on to the next one: the same list on both sides, in every replay, and nothing but output in it."""
+
+import hashlib
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from susurrus.agents.histogram.bound import BoundStage
+from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.remembered import Memory, Remembered
+from susurrus.agents.histogram.services import HistogramServices
+from susurrus.mechanisms.errors import Refusal, ReplayMismatch
+from susurrus.topics import histogram, published_keys
+from susurrus.topics.wire.packing import Kind, kind_of
+from tests.agents.histogram.test_bound_stage import block_of, closed
+from tests.agents.released import settings
+from tests.agents.stages import EPOCH, SECRET, WINDOW, MemoryPublishedKeys, Runner, number_of, services_of
+from tests.reference import NO_LAST_LOOK, canonical, expected
+
+HOUR = 3_600_000
+LENGTH, WINDOWS, SOURCES, PARTITIONS = 4, 3, 2, 2
+FAR = WINDOW + 1000 * HOUR
+PUBLIC = ("histogram", "latest", "progress", "ledger", "published-keys")
+
+Event = tuple[int, int, int, int, bytes, bytes, int]
+"""(source, raw offset, interval, window start, user, key, value), as bound gets them."""
+
+
+def ours(*, late: int = 0, remember: int | None = 6, **sections: Any) -> HistogramServices:
+    """With the digest of a pipeline, so that its noise is that of the reference."""
+    configured = settings(
+        input={"topic": "raw", "user": "host", "key": ["url"], "null_key": "value"},
+        start={"from": "earliest", "first_window": WINDOW, "epoch": EPOCH},
+        window={
+            "length": LENGTH * HOUR, "trigger_every": HOUR, "allowed_lateness": late * HOUR, "origin": WINDOW,
+        },
+        clock={"kind": "replay", "until": FAR},
+        bounds={"max_records_per_user": 8},
+        columns=[{"name": "visits", "kind": "count"}, {"name": "paid", "kind": "sum", "field": "amount", "bound": 50, "grid": 1}],
+        topics={"by_user_partitions": 1, "bounded_partitions": PARTITIONS},
+        privacy={"epsilon": 6.0, "delta": 1e-9, "strategy": "closing", **sections.pop("privacy", {})},
+        keys={**({} if remember is None else {"remember": remember}), **sections.pop("keys", {})},
+        **sections,
+    )  # fmt: skip
+    made = services_of(configured, sources=SOURCES)
+    plans = b"".join(each.digest() for each in configured.plans())
+    digest = hashlib.blake2b(configured.config_digest() + plans, digest_size=32, person=b"susurrus-digest").digest()
+    assert made.published_keys is not None
+    made.published_keys._digest = digest
+    return replace(made, config_digest=digest)
+
+
+def events_of(seed: int, *, windows: int = WINDOWS, late: int = 0, least: int = 30, most: int = 120) -> list[Event]:
+    """Keys of 30 to 120 users, most of which come back in the next window; some do not, and others are new there."""
+    dice = random.Random(seed)
+    found: list[tuple[int, int, int, bytes, bytes, int]] = []
+    for window in range(windows):
+        start = WINDOW + window * LENGTH * HOUR
+        brought = []
+        for key in range(40):
+            if (key + 3 * window) % 10 < 7:
+                brought += [(key, who) for who in dice.sample(range(900), dice.randrange(least, most))]
+        dice.shuffle(brought)
+        for key, who in brought:
+            interval, source = window * LENGTH + dice.randrange(LENGTH + late), dice.randrange(SOURCES)
+            found.append((interval, source, start, b'"u%d"' % who, b'"k%d"' % key, dice.randrange(-50, 51)))
+    found.sort(key=lambda event: event[0])
+    return [(source, offset, interval, *of) for offset, (interval, source, *of) in enumerate(found)]  # type: ignore[misc]
+
+
+class Both:
+    """A bound, all partitions of release behind it, and the topics between them."""
+
+    def __init__(self, directory: Path, services: HistogramServices, events: list[Event], *, last: int | None = None):
+        self.services = services
+        index = services.published_keys
+        assert isinstance(index, MemoryPublishedKeys)
+        self.index = index
+        self.last = (
+            services.calendar.last_interval(services.ledger.first_window + WINDOWS - 1) if last is None else last
+        )
+        blocks = [
+            block_of(mine)
+            for interval in range(self.last + 1)
+            for source in range(SOURCES)
+            if (mine := [event for event in events if (event[2], event[0]) == (interval, source)])
+        ]
+        self.raw = closed(services, blocks, self.last)
+        self.bound = Runner(BoundStage, services, directory / "b", 0)
+        self.releases = [Runner(ReleaseStage, services, directory / f"r{n}", n) for n in range(PARTITIONS)]
+        self.runners = [self.bound, *self.releases]
+        self.bounded: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self._seen = 0
+
+    def feed(self, runner: Runner) -> None:
+        runner.feed(self.raw if runner is self.bound else self.bounded[self.releases.index(runner)], 10**9)
+
+    def commit(self, runner: Runner, limit: int = 10**9) -> int:
+        """Whatever is there to read is read first."""
+        self.feed(runner)
+        number = runner.commit(limit, now=FAR)
+        for topic, partition, _, value, _ in self.bound.written[self._seen :]:
+            if topic == self.services.topic("bounded") and value is not None:
+                self.bounded[partition].append(value)
+        self._seen = len(self.bound.written)
+        return number
+
+    def until(self, interval: int) -> "Both":
+        """One commit at a time, until every partition of release has closed the interval."""
+        while min((runner.meta or {"closed": -1})["closed"] for runner in self.releases) < interval:
+            moved = 0
+            for runner in self.runners:
+                if (runner.meta or {"closed": -1})["closed"] < interval + (runner is self.bound):
+                    moved += self.commit(runner, 1)
+            assert moved
+        return self
+
+    def finish(self) -> "Both":
+        while sum(self.commit(runner) for runner in self.runners):
+            pass
+        assert [runner.meta and runner.meta["closed"] for runner in self.releases] == [self.last] * PARTITIONS
+        return self
+
+    def outputs(self) -> list[Any]:
+        return [self.bound.to("bounded"), *(runner.to(*PUBLIC) for runner in self.releases)]
+
+    def rows(self) -> dict[tuple[int, int, bytes], list[int]]:
+        """(window start, trigger, key) -> estimates."""
+        rows = [histogram.decode_row(v or b"") for runner in self.releases for *_, v, _ in runner.to("histogram")]
+        return {
+            (row.window, row.trigger, canonical(row.key)): [row.values[name].estimate for name in ("visits", "paid")]  # type: ignore[misc]
+            for row in rows
+        }
+
+    def handed_on(self, window: int) -> set[bytes]:
+        """The list of a window by what it says itself: the last rows of the window before that are large enough."""
+        start, last = WINDOW + (window - 1) * LENGTH * HOUR, self.services.calendar.triggers
+        least = self.services.settings.remember
+        return {key for (of, at, key), row in self.rows().items() if (of, at) == (start, last) and row[0] >= least}
+
+
+def start_of(window: int) -> int:
+    return WINDOW + window * LENGTH * HOUR
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "by default": {},
+    "few": {"remember": 60},
+    "declared": {"keys": {"declared": ["k3", "nobody"]}},
+    "lag": {"privacy": {"closing": {"lag": 3}}},
+    "lag of the whole window": {"privacy": {"closing": {"lag": LENGTH}}, "keys": {"declared": ["k3"]}},
+    "longer lag": {"privacy": {"closing": {"lag": LENGTH + 1}}},
+    "no last look": {"privacy": {"closing": NO_LAST_LOOK}},
+    "nothing": {"remember": 0},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_window_is_that_of_the_slow_reference_with_the_list_declared(case: str, tmp_path: Path) -> None:
+    made, events = ours(**CASES[case]), events_of(1)
+    both = Both(tmp_path, made, events).finish()
+    raw = [
+        (source, offset, WINDOW + interval * HOUR, {"host": user.decode(), "url": json.loads(key), "amount": value})
+        for source, offset, interval, _, user, key, value in events
+    ]
+    wanted = expected(made.settings, raw, secret=SECRET, epoch=EPOCH)
+    assert both.rows() == wanted
+    for window in range(1, WINDOWS):
+        named = {key for start, trigger, key in both.rows() if (start, trigger) == (start_of(window), 1)}
+        handed_on = both.handed_on(window) if made.settings.remember else set()
+        assert named >= handed_on | set(made.settings.declared_keys)
+        if made.settings.remember == 6:
+            assert 15 < len(handed_on) < 40
+        else:
+            assert len(named) < 25
+
+
+def test_a_key_is_forgotten_when_its_row_falls_below_the_threshold(tmp_path: Path) -> None:
+    events = [event for event in events_of(2) if event[3] == WINDOW]
+    both = Both(tmp_path, ours(), events).finish()
+    first, second, third = (both.handed_on(window) for window in (1, 2, 3))
+    assert len(first) > 20
+    assert second < first  # of rows without a user, those that noise lifts
+    assert len(second) < len(first) / 2
+    assert third <= second
+    assert {key for start, _, key in both.rows() if start == start_of(1)} == first
+
+
+@pytest.mark.parametrize("late", [1, 2, LENGTH, LENGTH + 1])
+def test_with_lateness_the_list_enters_behind_the_last_row_that_made_it(late: int, tmp_path: Path) -> None:
+    made = ours(late=late)
+    both = Both(tmp_path, made, events_of(3, late=late)).finish()
+    for window in range(1, WINDOWS):
+        handed_on = both.handed_on(window)
+        assert len(handed_on) > 15
+        of = {
+            trigger: {k for start, at, k in both.rows() if (start, at) == (start_of(window), trigger)}
+            for trigger in range(1, made.calendar.triggers + 1)
+        }
+        assert handed_on <= of[late + 1]
+        assert not handed_on <= of[late]
+        index = published_since(both, window)
+        for key in handed_on:
+            at = next((trigger for trigger in range(1, late + 1) if key in of[trigger]), late)
+            assert index[key] == window * LENGTH + at - 1
+
+
+def published_since(both: Both, window: int) -> dict[bytes, int]:
+    """Key -> the interval since which a reader of the topic knows it."""
+    since: dict[bytes, int] = {}
+    for value in both.index.log:
+        if kind_of(value) is Kind.BLOCK:
+            block = published_keys.decode(value)
+            for start, key in zip(block.window.tolist(), block.keys, strict=True):
+                if start == start_of(window):
+                    since.setdefault(key, block.interval)
+    return since
+
+
+def test_the_first_interval_of_a_window_waits_for_the_last_of_the_one_before(tmp_path: Path) -> None:
+    both = Both(tmp_path, ours(), events_of(1)).until(LENGTH - 2)
+    both.commit(both.bound)
+    assert both.bound.meta is not None
+    assert both.bound.meta["closed"] == LENGTH - 1
+    assert str(both.bound.stage.stall(0)) == (
+        f"interval={LENGTH} waits for interval={LENGTH - 1} of release 0, 1, whose last rows of a window say which keys are "
+        "remembered; see what status says of release"
+    )
+    both.until(LENGTH - 1)
+    both.commit(both.bound)
+    assert both.bound.meta["closed"] == LENGTH
+    assert "remembered" not in str(both.bound.stage.stall(0))
+
+
+# ---- exactly once ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[{}, {"late": 2, "privacy": {"closing": {"lag": 2}}}], ids=["", "late"])
+def quiet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Both]:
+    """(what the pipeline is, what nobody disturbed)."""
+    late = request.param.get("late", 0)
+    return request.param, Both(
+        tmp_path_factory.mktemp("quiet"), ours(**request.param), events_of(4, late=late)
+    ).finish()
+
+
+def test_restarts_between_every_two_commits_around_the_hand_over_change_no_byte(
+    quiet: tuple[Any, Both], tmp_path: Path
+) -> None:
+    """Of every partition of every stage, from before the last trigger of the first window until the second has begun."""
+    sections, undisturbed = quiet
+    late = sections.get("late", 0)
+    both = Both(tmp_path, ours(**sections), events_of(4, late=late))
+    last = both.services.calendar.last_interval(both.services.ledger.first_window)
+    both.until(last - 1)
+    while min(runner.meta["closed"] for runner in both.releases if runner.meta) < last + 2:
+        assert sum(both.commit(runner, 1) for runner in both.runners)
+        for runner in both.runners:
+            both.feed(runner)
+            next(iter(runner.stage.commits(FAR)), None)  # made, and lost with its owner
+            runner.restart()
+        both.index.read_again()
+    assert both.finish().outputs() == undisturbed.outputs()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_restarts_and_spills_anywhere_change_no_byte(seed: int, quiet: tuple[Any, Both], tmp_path: Path) -> None:
+    sections, undisturbed = quiet
+    both = Both(tmp_path, ours(**sections), events_of(4, late=sections.get("late", 0)))
+    dice = random.Random(seed)
+    for _ in range(80):
+        runner = dice.choice(both.runners)
+        runner.stage._max_rows = dice.choice([200, 10**9])  # type: ignore[attr-defined]
+        both.commit(runner, dice.choice([1, 2, 3]))
+        if dice.random() < 0.3:
+            runner.restart()
+        if dice.random() < 0.2:
+            both.index.read_again()
+    assert both.finish().outputs() == undisturbed.outputs()
+
+
+def test_a_reader_that_begins_in_mid_window_finds_the_list_behind_a_purge(
+    quiet: tuple[Any, Both], tmp_path: Path
+) -> None:
+    """At every interval of the second window: the topic begins where `purge_before` lets it begin."""
+    sections, undisturbed = quiet
+    made = ours(**sections)
+    both = Both(tmp_path, made, events_of(4, late=sections.get("late", 0)))
+    calendar, first = made.calendar, made.ledger.first_window
+    purged = []
+    for interval in range(calendar.last_interval(first), calendar.last_interval(first + 1)):
+        both.until(interval)
+        begin = both.index.purge_before()
+        purged.append(begin)
+        both.index.clear()
+        for offset, value in enumerate(both.index.log):
+            if offset >= begin:
+                both.index.take(value, offset)
+        for runner in both.runners:
+            runner.restart()
+    assert purged[-1] > 0
+    assert both.finish().outputs() == undisturbed.outputs()
+
+
+def test_a_list_that_was_lost_from_the_topic_is_noticed(tmp_path: Path) -> None:
+    made = ours()
+    both = Both(tmp_path, made, events_of(4)).until(LENGTH - 1)
+    # The records of the last interval alone: units of the window, and the list of the next.
+    [at] = [
+        at for at, value in enumerate(both.index.log)
+        if kind_of(value) is Kind.BLOCK and (b := published_keys.decode(value)).interval == LENGTH - 1 and b.partition == 1
+    ]  # fmt: skip
+    block = published_keys.decode(both.index.log[at])
+    both.index.log[at] = published_keys.encode(replace(block.take(slice(0, len(block) // 2))))
+    both.index.read_again()
+    with pytest.raises(Refusal, match=rf"lacks keys that were published in window={start_of(1)}"):
+        both.finish()
+
+
+@pytest.mark.parametrize("change", ["a key less", "another row", "none"])
+def test_another_list_is_refused_before_anything_is_published(change: str, tmp_path: Path) -> None:
+    """Release's state is another than the one from which the second window's first trigger was published."""
+    made = ours()
+    both = Both(tmp_path, made, events_of(4)).until(LENGTH)
+    release = both.releases[0]
+    written = list(release.written)
+    state, meta, position = release.state(), release.meta, release.position
+    place = next(name for name in state if name[:1] == b"m")
+    assert number_of(place[1:]) == 1
+    # As an older copy of the state would have it, with the mark of what is closed set back.
+    assert meta is not None
+    before = Both(tmp_path / "again", ours(), events_of(4)).until(LENGTH - 1).releases[0]
+    assert before.state()[place] == state[place]
+    if change == "a key less":
+        before.store.write([], [place], [], meta=b"m")
+    elif change == "another row":
+        row = bytearray(state[place])
+        row[-1] ^= 1
+        before.store.write([(place, bytes(row))], [], [], meta=b"m")
+    before.services.ledger.records = dict(made.ledger.records)  # type: ignore[attr-defined]
+    before.restart()
+    before.feed(both.bounded[0], 10**9)
+    if change == "none":
+        before.commit(1, now=FAR)
+        assert before.to("histogram") == [row for row in release.to("histogram") if row in before.to("histogram")]
+    else:
+        with pytest.raises(
+            ReplayMismatch,
+            match=rf"trigger=1 of window={start_of(1)} was published from different data or with another list of keys that "
+            r"are remembered from the window before, .* run `susurrus ledger new-epoch`",
+        ):
+            before.commit(now=FAR)
+    assert release.written == written
+    assert position == release.position
+
+
+def test_last_rows_that_cannot_be_calibrated_again_make_no_list(tmp_path: Path) -> None:
+    """All state is lost, and what the others have told is gone: direct rows would make another list than the published ones."""
+    both = Both(tmp_path, ours(), events_of(4)).until(LENGTH)
+    release = both.releases[0]
+    written = list(release.to("histogram", "latest", "progress"))
+    release.restart(empty=True)
+    with pytest.raises(Refusal, match=r"has lost which keys are remembered from window=.*new-epoch"):
+        both.finish()
+    assert release.to("histogram", "latest", "progress") == written
+
+
+# ---- state -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_is_in_the_state_from_the_last_trigger_until_the_next_windows_and_no_longer(tmp_path: Path) -> None:
+    both = Both(tmp_path, ours(), events_of(5))
+    for interval in range(both.last + 1):
+        both.until(interval)
+        found = {(number_of(name[1:]), name[9:]) for r in both.releases for name in r.state() if name[:1] == b"m"}
+        window = (interval + 1) // LENGTH
+        assert {of for of, _ in found} == ({window} if window else set())
+        if window:
+            assert {key for _, key in found} == both.handed_on(window)
+
+
+def test_the_state_has_the_last_rows_of_the_columns_that_count(tmp_path: Path) -> None:
+    both = Both(tmp_path, ours(), events_of(5)).until(LENGTH - 1)
+    errors = {
+        canonical(row.key): row.values["visits"].std_error
+        for runner in both.releases
+        for *_, value, _ in runner.to("histogram")
+        if (row := histogram.decode_row(value or b"")).trigger == LENGTH
+    }
+    for runner in both.releases:
+        memory = Memory(both.services, runner.store)
+        assert memory.columns == [0]
+        of = memory.of(both.services.ledger.first_window + 1)
+        assert of.keys == sorted(of.keys)
+        assert len(of) > 5
+        assert of.estimates[:, 0].tolist() == [both.rows()[WINDOW, LENGTH, key][0] for key in of.keys]
+        assert np.sqrt(of.variances[:, 0]) == pytest.approx([errors[key] for key in of.keys], rel=1e-6)
+
+
+def some(keys: list[bytes], estimates: list[float]) -> Remembered:
+    column = np.array(estimates)[:, None]
+    return Remembered(keys=keys, estimates=column, variances=np.square(column))
+
+
+def test_no_two_lists_have_one_digest() -> None:
+    lists = [
+        some([], []), some([b'"a"'], [7.0]), some([b'"a"'], [8.0]), some([b'"b"'], [7.0]), some([b'"a"', b'"b"'], [7.0, 7.0]),
+        some([b'"a""', b'b"'], [7.0, 7.0]), some([b'"a"', b'"b"'], [7.0, 8.0]),
+    ]  # fmt: skip
+    assert len({each.digest() for each in lists}) == len(lists)
+    assert some([b'"a"'], [7.0]).digest() == lists[1].digest()
+
+
+def test_state_of_another_version_is_refused() -> None:
+    [value] = some([b'"a"'], [7.0]).packed()
+    assert Remembered.unpack([b'"a"'], [value], 1).digest() == some([b'"a"'], [7.0]).digest()
+    for other in (b"\x02" + value[1:], value[:-1], value + b"\0"):
+        with pytest.raises(Refusal, match="another format"):
+            Remembered.unpack([b'"a"'], [other], 1)
+
+
+# ---- what the list may follow from -------------------------------------------------------------------------------------
+
+
+def surprises(both: Both) -> int:
+    """Keys that whoever reads the first window's rows expects in the second's first trigger and does not find."""
+    named = {key for start, trigger, key in both.rows() if (start, trigger) == (start_of(1), 1)}
+    return len(both.handed_on(1) - named)
+
+
+def exact_counts(events: list[Event]) -> dict[bytes, int]:
+    return {key: len({e[4] for e in events if e[3] == WINDOW and e[5] == key}) for key in {e[5] for e in events}}
+
+
+def test_who_reads_the_first_window_knows_the_list_and_a_list_from_exact_counts_tells_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted defect remembers by exact counts. Rows around the threshold then disagree with the list, by which the attack
+    learns on which side of it the exact count is: with neighbours whose key has one user more, that is a difference of the outputs'
+    distributions far beyond (epsilon, delta)."""
+    events = events_of(6, windows=2, least=52, most=68)
+    keys = exact_counts(events)
+    sound = Both(tmp_path / "sound", ours(remember=60), events, last=LENGTH).finish()
+    assert surprises(sound) == 0
+
+    choose = Memory._chosen
+
+    def by_exact_counts(memory: Memory, rows: Any) -> Remembered:
+        monkeypatch.setattr(memory, "_least", -(10**9))
+        everything = choose(memory, rows)
+        return everything.take(np.array([keys[key] >= 60 for key in everything.keys], np.bool_))
+
+    monkeypatch.setattr(Memory, "_chosen", by_exact_counts)
+    broken = Both(tmp_path / "broken", ours(remember=60), events, last=LENGTH).finish()
+    assert surprises(broken) > 3
