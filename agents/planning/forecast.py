@@ -210,14 +210,14 @@ def with_declared(workload: Workload, declared: Sequence[bytes]) -> tuple[Worklo
 
 def _true(settings: HistogramSettings, spooled: Spool, at: int) -> Int64s:
     """int64[keys, width] at the end of a quarter: what would be released without caps and noise."""
-    quarter = checkpoints(spooled.triggers).index(at)
+    quarter = spooled.ends.index(at)
     true: Int64s = spooled.truth[quarter][:, None] if spooled.truths is None else spooled.truths[quarter]
     return settings.layout.totals(true)
 
 
 def _see(settings: HistogramSettings, spooled: Spool, at: int, published: LatestEstimates) -> _Seen:
     true = _true(settings, spooled, at)
-    records = spooled.truth[checkpoints(spooled.triggers).index(at)]
+    records = spooled.truth[spooled.ends.index(at)]
     known = published.known
     columns = {}
     for each in settings.layout.published:

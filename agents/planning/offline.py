@@ -1,7 +1,7 @@
 """The whole mechanism without Kafka: bounding, increments per trigger, strategy steps, errors against the true counts.
 
 Flow: workload → spool.py (Bounding.close on every user, compact columns per trigger) → `run` (Strategy.step per trigger,
-states in memory) → checkpoints at a quarter, half, three quarters and the end of the window. The classes are the ones
+states in memory) → checkpoints, by default at the end of each quarter of the window. The classes are the ones
 that the agents call. Two things differ from a worker: where state is kept, and that by default published keys are stepped at the
 checkpoints instead of at every trigger. This gives the same rows at the checkpoints (a test compares them).
 Where ranks wait for the output (closing), `spool` applies the caps and `run` weighs, trigger by trigger.
@@ -18,7 +18,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.planning.spool import Progress, Spool, checkpoints, silent, totals
+from susurrus.agents.planning.evidence import Evidence
+from susurrus.agents.planning.spool import Progress, Spool, silent, totals
 from susurrus.agents.planning.states import StateTable
 from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.histogram.bounding import Bounding
@@ -144,10 +145,13 @@ def list_sums(lists: ListWeights, spooled: Spool, unit: npt.NDArray[np.int64]) -
     return ListSums.of(totals, unit)
 
 
-def window_noise(seed: int, digest: bytes) -> WindowNoise:
-    """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated."""
+def window_noise(seed: int, digest: bytes, window: int = 0) -> WindowNoise:
+    """Noise of a benchmark run: the secret is public here, made from the seed, so that runs can be repeated.
+
+    window: its number, of several in a row.
+    """
     secret = blake2b(b"susurrus benchmark" + seed.to_bytes(8, "little"), digest_size=32).digest()
-    noise = NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(WindowIndex(0))
+    noise = NoiseSource(secret, epoch=b"benchmark", config=digest, pipeline="benchmark").window(WindowIndex(window))
     noise.memory_bytes = NOISE_MEMORY_BYTES
     return noise
 
@@ -160,6 +164,8 @@ def run(
     every_trigger: bool = False,
     released: Callable[[int, npt.NDArray[np.int64], Step[Any]], None] | None = None,
     declared: npt.NDArray[np.bool_] | None = None,
+    remembered: npt.NDArray[np.bool_] | None = None,
+    evidence: Evidence | None = None,
     checked: Callable[[int, LatestEstimates], None] | None = None,
     progress: Progress = silent,
 ) -> OfflineRun:
@@ -167,13 +173,14 @@ def run(
 
     every_trigger: step published keys at every trigger, as a worker does, instead of at checkpoints only. Keys that
     are not due at every trigger once they are published go on being stepped when touched or due. released: called with
-    (trigger, key codes, step) for every chunk. declared: bool[keys]. checked: called with (trigger, what is published) at the
-    end of each quarter.
+    (trigger, key codes, step) for every chunk. declared: bool[keys]. remembered: bool[keys], public from the window's beginning
+    as if published at a trigger 0; all rows of theirs are among what is published, shown to readers or not. evidence: of earlier
+    windows, for plans that add it up; it is told of this one. checked: called with (trigger, what is published) at each checkpoint.
     """
     T, keys = spooled.triggers, len(spooled.key_names)
     names = np.empty(keys, dtype=object)
     names[:] = spooled.key_names
-    ends = checkpoints(T)
+    ends = spooled.ends
     table = StateTable(strategy, keys)
     due = np.full(keys, T + 1, np.int32)
     columns = strategy.plan.width
@@ -182,12 +189,16 @@ def run(
     published = LatestEstimates.nothing(keys, columns)
     if declared is None:
         declared = np.zeros(keys, np.bool_)
-    due[declared] = 0
     result = OfflineRun([], published, states=table)
     ranks = None
     if strategy.bounding.lag is not None:
         ranks = Ranks(strategy.bounding, spooled.users, keys, T)
         ranks.since[declared] = -ranks.lag
+    if remembered is not None:
+        if ranks is not None:
+            ranks.since[remembered & ~declared] = 0
+        declared = declared | remembered
+    due[declared] = 0
     # Keys public at the last trigger are weighed by what was published of them by then.
     unit = np.zeros(keys, np.int64)
     weighed = T - (strategy.bounding.lag or 0) if strategy.lists is not None else 0
@@ -210,6 +221,8 @@ def run(
         lists = list_sums(strategy.lists, spooled, unit) if strategy.lists is not None and trigger == T else None
         if lists is not None:
             touched = np.union1d(touched, np.flatnonzero(lists.users))
+            if evidence is not None:
+                touched = np.union1d(touched, evidence.tested)
         if not every_trigger and trigger not in ends and trigger != weighed:
             touched = touched[due[touched] != 0]
             codes = np.union1d(touched, np.flatnonzero(due == trigger))
@@ -220,15 +233,17 @@ def run(
         once = 0
         for start in range(0, len(codes), STEP_KEYS):
             chunk = codes[start : start + STEP_KEYS]
+            named = list(names[chunk])
             increments = Increments(
                 users=users[chunk],
                 weight=weight[chunk],
                 sums=sums[chunk],
                 lists=None if lists is None else lists.take(chunk),
+                past=None if lists is None or evidence is None else evidence.past(chunk, named),
             )
-            step = strategy.step(
-                Trigger(trigger), list(names[chunk]), table.get(chunk), increments, noise, declared[chunk]
-            )
+            step = strategy.step(Trigger(trigger), named, table.get(chunk), increments, noise, declared[chunk])
+            if evidence is not None:
+                evidence.measured(chunk, step)
             if step.pooled_rows is not None:
                 new.append((chunk, step))
             elif released is not None:
@@ -263,6 +278,8 @@ def run(
             if checked is not None:
                 checked(trigger, published)
         progress(f"{strategy.plan.strategy}, triggers", trigger, T)
+    if evidence is not None:
+        evidence.end(strategy, noise, published.known)
     return result
 
 

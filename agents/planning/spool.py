@@ -3,7 +3,7 @@
 Flow: workload → `spool` (Bounding.close on every user, compact columns per trigger) → offline.run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,7 +48,8 @@ class Spool:
     `rows[t - 1]`: list of (key int32[n], weight int32[n]), one pair per chunk of users; weight is the selection weight
     in 2^-20 units for the first kept record of a (user, key), 0 for a repeat. `by[t - 1]`: list of user int32[n], not
     decreasing from chunk to chunk, aligned with `rows`, only where ranks wait for the output; weights are then 2^20,
-    0 or UNKEPT, and `run` replaces them. `truth[c]`: int64[keys], records of each key up to checkpoint c, capped or not.
+    0 or UNKEPT, and `run` replaces them. `ends`: the checkpoints, ascending triggers, of which the last is T. `truth[c]`:
+    int64[keys], records of each key up to checkpoint c, capped or not.
     `records`, `kept`: totals. `adds[t - 1]`: list of int64[n, columns], aligned with `rows`, and `truths[c]`: int64[keys,
     columns], both of `Measures` where there are any.
     """
@@ -57,6 +58,7 @@ class Spool:
     key_names: list[bytes]
     rows: list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]]
     by: list[list[npt.NDArray[np.int32]]]
+    ends: list[int]
     truth: npt.NDArray[np.int64]
     users: int = 0
     records: int = 0
@@ -74,12 +76,14 @@ def spool(
     triggers: int,
     *,
     measures: Measures | None = None,
+    ends: Sequence[int] | None = None,
     filed: Callable[[UserRecords, npt.NDArray[np.int32], npt.NDArray[np.bool_]], None] | None = None,
     progress: Progress = silent,
 ) -> Spool:
     """Caps every user's records in order of time and files them by trigger.
 
-    measures: of the columns, where they are others than one count of records. filed: called for every chunk, with its records,
+    measures: of the columns, where they are others than one count of records. ends: the checkpoints; by default each quarter's
+    end. filed: called for every chunk, with its records,
     int32[n] their triggers and bool[n] which of them are kept.
 
     `Bounding.close` is called once per chunk of users with the whole day instead of once per trigger with a state: a
@@ -91,10 +95,10 @@ def spool(
     if bounding.lag is not None and bounding.ledger is None:
         caps = Bounding(max_records=bounding.max_records, max_records_per_key=bounding.max_records_per_key)
     names = workload.key_names
-    ends = checkpoints(triggers)
+    ends = checkpoints(triggers) if ends is None else [*ends]
     rows: list[list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]] = [[] for _ in range(triggers)]
     by: list[list[npt.NDArray[np.int32]]] = [[] for _ in range(triggers)]
-    result = Spool(triggers, names, rows, by, np.zeros((len(ends), len(names)), np.int64))
+    result = Spool(triggers, names, rows, by, ends, np.zeros((len(ends), len(names)), np.int64))
     if measures is not None:
         result.adds = [[] for _ in range(triggers)]
         result.truths = np.zeros((len(ends), len(names), measures.columns), np.int64)
