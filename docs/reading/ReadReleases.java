@@ -84,13 +84,19 @@ public class ReadReleases {
         }
     }
 
-    /** One line: the release, its number of keys, and the key with the largest estimate of the first column. */
+    /** The number to show of a row's first column: the smoothed one where the row has it. */
+    private static JsonNode shown(JsonNode row) {
+        JsonNode measured = row.get("values").elements().next();
+        return measured.has("smoothed") ? measured.get("smoothed") : measured;
+    }
+
+    /** One line: the release, its number of keys, and the key with the largest number of the first column. */
     private static void print(Name name, Release release) {
         String line = name.window() + " trigger " + name.trigger() + ": " + release.rows.size() + " keys";
         var largest = release.rows.values().stream()
-                .max(Comparator.comparingDouble(row -> row.get("values").elements().next().get("estimate").asDouble()));
+                .max(Comparator.comparingDouble(row -> shown(row).get("estimate").asDouble()));
         if (largest.isPresent()) {
-            JsonNode measured = largest.get().get("values").elements().next();
+            JsonNode measured = shown(largest.get());
             long margin = Math.round(Math.ceil(1.96 * measured.get("std_error").asDouble()));
             line += ", most: " + largest.get().get("key") + " " + measured.get("estimate") + " ± " + margin;
         }

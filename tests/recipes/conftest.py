@@ -3,6 +3,7 @@
 The input, the secret and the epoch are fixed, so that every recipe prints what docs/recipes/README.md shows, digit by digit.
 """
 
+import json
 import os
 import re
 import tomllib
@@ -68,6 +69,8 @@ def publish(kafka: Broker, once: Once, tmp_path_factory: pytest.TempPathFactory)
             pipeline.start()
             pipeline.wait()
             prefix = pipeline.settings.topic("latest").removesuffix(".latest")
+        if "output" not in overrides and not settings:  # the rows are JSON
+            hide_a_key(kafka, prefix)
         for topic in ("histogram", "latest"):
             abort_a_release(kafka, f"{prefix}.{topic}")
         return Published(bootstrap_servers=kafka.bootstrap_servers, prefix=prefix, config=pipeline.config)
@@ -88,6 +91,31 @@ def published(publish: Callable[..., Published], once: Once) -> Published:
 
     found: Published = once("recipes", make)
     return found
+
+
+def hide_a_key(kafka: Broker, prefix: str) -> None:
+    """Writes what a window with a memory of keys writes, as release would: a key that is shown at a trigger and at no later one, and the
+    first row of the next day, which is smoothed. The hidden key's number is large: a reader that takes it puts it first."""
+    rows = [json.loads(message.value()) for message in kafka.read_all(f"{prefix}.histogram")]
+    early = next(row for row in rows if row["trigger"] == 12)
+    gone = {**early, "key": "/gone.html", "values": {**early["values"], "visits": {"estimate": 9999, "std_error": 2.0}}}
+    smoothed = {"estimate": 1, "std_error": 9.0, "smoothed": {"estimate": 3, "std_error": 0.5}}
+    next_day = {
+        **early,
+        "window_start": "1995-08-02T00:00:00Z",
+        "window_end": "1995-08-03T00:00:00Z",
+        "trigger": 24,
+        "key": "/smoothed.html",
+        "values": {**early["values"], "visits": smoothed},
+    }
+    producer = kafka.producer()
+    for row in (gone, next_day):
+        key = json.dumps({"window": row["window_start"], "key": row["key"]}, separators=(",", ":"))
+        for topic in ("histogram", "latest"):
+            producer.produce(f"{prefix}.{topic}", json.dumps(row), key, partition=0)
+        if row is gone:
+            producer.produce(f"{prefix}.latest", None, key, partition=0)
+    assert producer.flush(30) == 0
 
 
 def abort_a_release(kafka: Broker, topic: str) -> None:

@@ -15,10 +15,9 @@ PAGES = ["/ksc.html", "/images/NASA-logosmall.gif", "/shuttle/missions/sts-69/mi
 
 def test_a_ktable_of_latest_answers_queries(published: Published) -> None:
     program = java_program("kafka-streams", "recipes.Lookup")
-    check_shown(
-        "kafka-streams",
-        quietly([*program, published.bootstrap_servers, f"{published.prefix}.latest", "1995-08-01T00:00:00Z", *PAGES]),
-    )
+    lookup = [*program, published.bootstrap_servers, f"{published.prefix}.latest"]
+    check_shown("kafka-streams", quietly([*lookup, "1995-08-01T00:00:00Z", *PAGES]))
+    assert quietly([*lookup, "1995-08-02T00:00:00Z", "/smoothed.html"]).split()[:4] == ["/smoothed.html", "3", "±", "1"]
 
 
 def test_the_versions_are_the_brokers() -> None:

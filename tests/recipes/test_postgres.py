@@ -15,7 +15,9 @@ from tests.recipes.programs import java_program, maven_project
 
 pytestmark = [pytest.mark.shipped, pytest.mark.timeout(600)]  # the first run fetches and builds the program
 
-FINAL = "SELECT count(*) FROM page_views WHERE trigger = of_triggers"
+FINAL = "SELECT count(*) FROM page_views WHERE trigger = of_triggers AND window_start < '1995-08-02'"
+SMOOTHED = "SELECT values_visits_smoothed_estimate FROM page_views WHERE key = '/smoothed.html'"
+GONE = "SELECT count(*) FROM page_views WHERE key = '/gone.html'"
 
 
 def test_connect_upserts_the_newest_rows(published: Published, tmp_path: Path) -> None:
@@ -43,12 +45,14 @@ def test_connect_upserts_the_newest_rows(published: Published, tmp_path: Path) -
             ends_with_us(connect.pid)
         try:
             wait_for(lambda: f" {wanted}\n" in (query(port, FINAL) or ""), f"{wanted} rows of the last trigger")
+            wait_for(lambda: " 3\n" in (query(port, SMOOTHED) or ""), "the next day's row, with its smoothed number")
+            wait_for(lambda: " 0\n" in (query(port, GONE) or ""), "the row of the key that is hidden has gone")
         except TimeoutError as late:
             pytest.fail(f"{late}\n{log.read_text(errors='replace')[-4000:]}", pytrace=False)
         finally:
             connect.kill()
             connect.wait(30)
-        everything = query(port, "SELECT count(*) FROM page_views") or ""
+        everything = query(port, "SELECT count(*) FROM page_views WHERE window_start < '1995-08-02'") or ""
         assert f" {wanted}\n" in everything, "older triggers are overwritten"
         shown = query(port, (RECIPES / "kafka-connect" / "page-views.sql").read_text(encoding="utf-8"))
         assert shown is not None

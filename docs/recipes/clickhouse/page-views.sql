@@ -6,7 +6,7 @@ CREATE TABLE page_views_queue (
   of_triggers UInt16,
   key String,
   values Tuple(
-    visits Tuple(estimate Int64, std_error Float64),
+    visits Tuple(estimate Int64, std_error Float64, smoothed Tuple(estimate Nullable(Int64), std_error Nullable(Float64))),
     bytes Tuple(estimate Float64, std_error Float64)),
   epoch String
 ) ENGINE = Kafka
@@ -37,11 +37,15 @@ ORDER BY (window_start, epoch, url);
 CREATE MATERIALIZED VIEW page_views_rows TO page_views AS
 SELECT
   window_start, window_end, epoch, key AS url, trigger, of_triggers,
-  values.visits.estimate AS visits, values.visits.std_error AS visits_std_error,
+  -- The number to show: the smoothed one where the row has it.
+  coalesce(values.visits.smoothed.estimate, values.visits.estimate) AS visits,
+  coalesce(values.visits.smoothed.std_error, values.visits.std_error) AS visits_std_error,
   values.bytes.estimate AS bytes, values.bytes.std_error AS bytes_std_error
 FROM page_views_queue;
 
 SELECT url, trigger, visits, round(1.96 * visits_std_error) AS margin, round(bytes / 1000) AS kilobytes
 FROM page_views FINAL
+-- The newest release of each window. The newest row of each key may be older: a key can leave a window.
+WHERE (window_start, epoch, trigger) IN (SELECT window_start, epoch, max(trigger) FROM page_views GROUP BY window_start, epoch)
 ORDER BY visits DESC
 LIMIT 5;

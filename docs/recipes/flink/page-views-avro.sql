@@ -6,7 +6,7 @@ CREATE TABLE page_views (
   of_triggers BIGINT,
   `key` ROW<url STRING>,
   `values` ROW<
-    visits ROW<estimate DOUBLE, std_error DOUBLE>,
+    visits ROW<estimate DOUBLE, std_error DOUBLE, smoothed ROW<estimate DOUBLE, std_error DOUBLE>>,
     `bytes` ROW<estimate DOUBLE, std_error DOUBLE>>,
   epoch STRING
 ) WITH (
@@ -22,17 +22,24 @@ CREATE TABLE page_views (
   'avro-confluent.url' = 'http://localhost:8081'
 );
 
--- The newest row of each key.
-SELECT window_start, `key`.url AS `key`, `trigger`, CAST(`values`.visits.estimate AS BIGINT) AS visits, ROUND(1.96 * `values`.visits.std_error, 0) AS margin
+-- The number to show of a row: the smoothed one where the row has it.
+CREATE TEMPORARY VIEW shown AS
+SELECT window_start, epoch, `key`.url AS `key`, `trigger`,
+  CAST(COALESCE(`values`.visits.smoothed.estimate, `values`.visits.estimate) AS BIGINT) AS visits,
+  ROUND(1.96 * COALESCE(`values`.visits.smoothed.std_error, `values`.visits.std_error), 0) AS margin
+FROM page_views;
+
+-- The newest release of each window. The newest row of each key may be older: a key can leave a window.
+SELECT window_start, `key`, `trigger`, visits, margin
 FROM (
-  SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, epoch, `key`.url ORDER BY `trigger` DESC) AS age FROM page_views
+  SELECT *, MAX(`trigger`) OVER (PARTITION BY window_start, epoch) AS newest FROM shown
 )
-WHERE age = 1
+WHERE `trigger` = newest
 ORDER BY visits DESC
 LIMIT 5;
 
 -- One page over the day: the topic has every release.
-SELECT `trigger`, CAST(`values`.visits.estimate AS BIGINT) AS visits, ROUND(1.96 * `values`.visits.std_error, 0) AS margin
-FROM page_views
-WHERE `key`.url = '/ksc.html' AND MOD(`trigger`, 4) = 0
+SELECT `trigger`, visits, margin
+FROM shown
+WHERE `key` = '/ksc.html' AND MOD(`trigger`, 4) = 0
 ORDER BY `trigger`;

@@ -6,7 +6,7 @@ CREATE TABLE page_views (
   of_triggers BIGINT,
   `key` STRING,
   `values` ROW<
-    visits ROW<estimate BIGINT, std_error DOUBLE>,
+    visits ROW<estimate BIGINT, std_error DOUBLE, smoothed ROW<estimate BIGINT, std_error DOUBLE>>,
     `bytes` ROW<estimate DOUBLE, std_error DOUBLE>>,
   epoch STRING
 ) WITH (
@@ -22,17 +22,24 @@ CREATE TABLE page_views (
   'json.timestamp-format.standard' = 'ISO-8601'
 );
 
--- The newest row of each key.
-SELECT window_start, `key`, `trigger`, `values`.visits.estimate AS visits, ROUND(1.96 * `values`.visits.std_error, 0) AS margin
+-- The number to show of a row: the smoothed one where the row has it.
+CREATE TEMPORARY VIEW shown AS
+SELECT window_start, epoch, `key`, `trigger`,
+  COALESCE(`values`.visits.smoothed.estimate, `values`.visits.estimate) AS visits,
+  ROUND(1.96 * COALESCE(`values`.visits.smoothed.std_error, `values`.visits.std_error), 0) AS margin
+FROM page_views;
+
+-- The newest release of each window. The newest row of each key may be older: a key can leave a window.
+SELECT window_start, `key`, `trigger`, visits, margin
 FROM (
-  SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, epoch, `key` ORDER BY `trigger` DESC) AS age FROM page_views
+  SELECT *, MAX(`trigger`) OVER (PARTITION BY window_start, epoch) AS newest FROM shown
 )
-WHERE age = 1
+WHERE `trigger` = newest
 ORDER BY visits DESC
 LIMIT 5;
 
 -- One page over the day: the topic has every release.
-SELECT `trigger`, `values`.visits.estimate AS visits, ROUND(1.96 * `values`.visits.std_error, 0) AS margin
-FROM page_views
+SELECT `trigger`, visits, margin
+FROM shown
 WHERE `key` = '/ksc.html' AND MOD(`trigger`, 4) = 0
 ORDER BY `trigger`;

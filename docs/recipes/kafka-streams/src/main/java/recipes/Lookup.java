@@ -51,11 +51,13 @@ public final class Lookup {
             for (String key : Arrays.copyOfRange(arguments, 3, arguments.length)) {
                 JsonNode row = last(streams, arguments[2], key);
                 JsonNode visits = row.get("values").get("visits");
+                // The number to show: the smoothed one where the row has it.
+                JsonNode shown = visits.has("smoothed") ? visits.get("smoothed") : visits;
                 out.printf(
                         "%-45s %5d ± %.0f  trigger %d of %d%n",
                         key,
-                        visits.get("estimate").asLong(),
-                        1.96 * visits.get("std_error").asDouble(),
+                        shown.get("estimate").asLong(),
+                        1.96 * shown.get("std_error").asDouble(),
                         row.get("trigger").asInt(),
                         row.get("of_triggers").asInt());
             }
@@ -69,6 +71,7 @@ public final class Lookup {
             try {
                 ReadOnlyKeyValueStore<String, String> latest = streams.store(
                         StoreQueryParameters.fromNameAndType("latest", QueryableStoreTypes.keyValueStore()));
+                // Nothing where the key is not published, and where it is no longer shown: a record without a value deletes it.
                 String found = latest.get(place);
                 JsonNode row = found == null ? null : JSON.readTree(found);
                 if (row != null && row.get("trigger").equals(row.get("of_triggers"))) {
