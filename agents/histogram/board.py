@@ -7,7 +7,7 @@ from susurrus.agents.display.board import BadQuestion, Board, Query, exact, whol
 from susurrus.agents.display.keys import name_of, parts_of
 from susurrus.agents.histogram.assembly import AnnouncedRelease
 from susurrus.agents.histogram.due import Announced, next_due
-from susurrus.agents.histogram.estimates import Release, TopRelease
+from susurrus.agents.histogram.estimates import Release, ShownNumber, TopRelease
 from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.rolling_releases import RollingReader, RollingRelease
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -25,6 +25,8 @@ FIRST: Final = 12
 _SKIPPED: Final = 64
 """How many of the windows that are skipped are told, the newest."""
 _SORTS: Final = ("estimate", "key", "interval")
+_NUMBERS: Final[tuple[ShownNumber, ...]] = ("smoothed", "estimate", "direct")
+"""Which number of a row is shown, by default the first."""
 
 
 class HistogramBoard(Board):
@@ -137,8 +139,19 @@ class HistogramBoard(Board):
                 "of": self.announced.of_partitions,
             },
             "skipped": sorted(self.announced.skipped)[-_SKIPPED:],
+            "numbers": self._offered(),
             "due": next_due(self.settings, self.announced, now),
         }
+
+    def _offered(self) -> list[str]:
+        """The numbers that rows of the windows have, the one that is shown by default first."""
+        triggers = [trigger for window in self.windows for trigger in window.triggers.values()]
+        has = {
+            "smoothed": any(trigger.smoothed for trigger in triggers),
+            "estimate": True,
+            "direct": any(trigger.direct for trigger in triggers),
+        }
+        return [number for number, there in has.items() if there]
 
     def _summary(self, window: Window) -> dict[str, Any]:
         trigger = window.newest
@@ -183,15 +196,31 @@ class HistogramBoard(Board):
             raise BadQuestion("column: is not published")
         return name
 
+    def _number(self, query: Query) -> ShownNumber:
+        number = query.get("number") or _NUMBERS[0]
+        found = next((known for known in _NUMBERS if known == number), None)
+        if found is None:
+            raise BadQuestion(f"number: must be one of {', '.join(_NUMBERS)}")
+        return found
+
     def _table(self, query: Query) -> dict[str, Any]:
         """One page of a window's newest trigger. Beside each row: the same key in other windows (``beside``: their starts)."""
-        window, column = self._window(query), self._column(query)
+        window, column, number = self._window(query), self._column(query), self._number(query)
         offset, limit = whole(query, "offset", 0, 0) or 0, whole(query, "limit", PAGE, 1, MOST)
         sort, descending = query.get("sort", "estimate"), query.get("order", "desc") != "asc"
         if sort not in _SORTS:
             raise BadQuestion(f"sort: must be one of {', '.join(_SORTS)}")
         if window is None:
-            return {"rows": [], "found": 0, "keys": 0, "offset": 0, "window": None, "column": column, "largest": 0}
+            return {
+                "rows": [],
+                "found": 0,
+                "keys": 0,
+                "offset": 0,
+                "window": None,
+                "column": column,
+                "largest": 0,
+                "smoothed": 0,
+            }
         trigger = window.newest
         everything = window.rows(trigger)
         new = window.new(trigger)
@@ -201,7 +230,7 @@ class HistogramBoard(Board):
                 raise BadQuestion("level: is none of this pipeline")
             rows = window.of_level(rows, level)
         rows = window.search(rows, query.get("search", ""))
-        rows = window.ordered(rows, trigger, sort, column, descending=descending)
+        rows = window.ordered(rows, trigger, sort, column, number, descending=descending)
         assert limit is not None
         offset = min(offset, max(0, (len(rows) - 1) // limit * limit))
         release = window.triggers[trigger]
@@ -215,11 +244,13 @@ class HistogramBoard(Board):
                     "name": f"{name:016x}",
                     "new": bool(new[row]),
                     "first": int(window.first[row]),
-                    "values": {name: _numbers(release.measured(name, row)) for name in release.columns},
-                    "beside": {str(other.start): _newest(other, name, column) for other in others},
+                    "values": {name: _numbers(release.measured(name, row, number)) for name in release.columns},
+                    "smoothed": [name for name in release.columns if release.is_smoothed(name, row)],
+                    "beside": {str(other.start): _newest(other, name, column, number) for other in others},
                 }
             )
-        top = release.highest(column, rows) if release.columns and len(rows) else 0.0
+        top = release.highest(column, rows, number) if release.columns and len(rows) else 0.0
+        smoothed = release.smoothed_rows.get(column)
         return {
             "window": window.start,
             "trigger": trigger,
@@ -228,6 +259,7 @@ class HistogramBoard(Board):
             "found": len(rows),
             "offset": offset,
             "largest": top,
+            "smoothed": 0 if smoothed is None else int(smoothed[rows].sum()),
             "rows": shown,
         }
 
@@ -254,6 +286,7 @@ class HistogramBoard(Board):
         name, limit, view = self._column(query), whole(query, "limit", FIRST, 1, MOST), self._rolling
         if view is None or not view.columns:
             return {"period": None, "column": name, "keys": 0, "whole": 0, "rows": []}
+        view = view.showing(self._number(query))
         column = view.columns[name]
         measured = [(row, column.at(row)) for row in view.largest(limit, name)]
         return {
@@ -274,7 +307,7 @@ class HistogramBoard(Board):
 
     def _curves(self, query: Query) -> dict[str, Any]:
         """One key over the triggers of some windows. key: its name in a table. windows: their starts."""
-        column = self._column(query)
+        column, shown = self._column(query), self._number(query)
         try:
             name = int(query.get("key", ""), 16)
         except ValueError:
@@ -283,7 +316,7 @@ class HistogramBoard(Board):
         curves, key = [], None
         for window in filter(None, map(self.windows.get, starts)):
             number = window.number_of(name)
-            points = [] if number is None else window.curve(number, column)
+            points = [] if number is None else window.curve(number, column, shown)
             if number is not None:
                 key = parts_of(window.keys[number])
             curves.append(
@@ -292,7 +325,8 @@ class HistogramBoard(Board):
                     "end": window.end,
                     "of_triggers": window.of_triggers,
                     "thinned": window.thinned,
-                    "points": [[trigger, at, *_numbers(of)] for trigger, at, of in points],
+                    "points": [[trigger, at, *_numbers(of)] for trigger, at, of, _ in points],
+                    "smoothed": sum(smoothed for *_, smoothed in points),
                 }
             )
         return {"column": column, "key": key, "curves": curves}
@@ -316,9 +350,9 @@ def _numbers(of: Measured) -> list[Any]:
     return [exact(of.estimate), of.std_error, *ends]
 
 
-def _newest(window: Window, name: int, column: str) -> list[Any] | None:
-    """The numbers of a key at a window's newest trigger; None where it is not among the released."""
+def _newest(window: Window, name: int, column: str, shown: ShownNumber) -> list[Any] | None:
+    """The shown number of a key at a window's newest trigger; None where it is not among the released."""
     number, release = window.number_of(name), window.triggers[window.newest]
     if number is None or (release.present is not None and not release.present[number]):
         return None
-    return _numbers(release.measured(column, number))
+    return _numbers(release.measured(column, number, shown))

@@ -7,7 +7,7 @@ enough, the oldest windows lose their earlier triggers, and then have a table an
 epochs. Not thread-safe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from susurrus.agents.display.drawing import Z95
 from susurrus.agents.display.keys import folded, identity, name_of
-from susurrus.agents.histogram.estimates import Release
+from susurrus.agents.histogram.estimates import Estimates, Release, ShownNumber
 from susurrus.agents.histogram.packed import Packed
 from susurrus.topics.histogram import Measured
 
@@ -29,27 +29,42 @@ Array = npt.NDArray[Any]
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """One release. columns: name -> (estimates, standard errors), by the window's number of the key. present: bool[n], or None
-    where all n keys are in it. ends: name -> (lower, upper) ends of the intervals, of columns that have them."""
+    where all n keys are in it. ends: name -> (lower, upper) ends of the intervals, of columns that have them. smoothed, direct: as
+    columns, of those that have such numbers. smoothed_rows: name -> bool[n], which rows have their own smoothed number."""
 
     time: int
     columns: Mapping[str, tuple[Packed, Packed]]
     present: npt.NDArray[np.bool_] | None
     ends: Mapping[str, tuple[Packed, Packed]] = field(default_factory=dict)
+    smoothed: Mapping[str, tuple[Packed, Packed]] = field(default_factory=dict)
+    direct: Mapping[str, tuple[Packed, Packed]] = field(default_factory=dict)
+    smoothed_rows: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the columns."""
-        return sum(each.nbytes for of in (self.columns, self.ends) for pair in of.values() for each in pair)
+        kept = (self.columns, self.ends, self.smoothed, self.direct)
+        numbers = sum(each.nbytes for of in kept for pair in of.values() for each in pair)
+        return numbers + sum(rows.nbytes for rows in self.smoothed_rows.values())
 
-    def measured(self, name: str, row: int) -> Measured:
+    def numbers(self, name: str, shown: ShownNumber) -> tuple[Packed, Packed]:
+        """The numbers of a column that are shown, and their standard errors: as `Estimates.shown`."""
+        others = {"smoothed": self.smoothed, "direct": self.direct}.get(shown, {})
+        return others.get(name, self.columns[name])
+
+    def is_smoothed(self, name: str, row: int) -> bool:
+        """Whether a row has a smoothed number of a column."""
+        return name in self.smoothed_rows and bool(self.smoothed_rows[name][row])
+
+    def measured(self, name: str, row: int, shown: ShownNumber = "smoothed") -> Measured:
         """One number of a column."""
-        estimates, errors = self.columns[name]
+        estimates, errors = self.numbers(name, shown)
         ends = [end.at(row) for end in self.ends.get(name, ())]
         return Measured(estimates.at(row), errors.at(row), *ends)
 
-    def highest(self, name: str, rows: Rows) -> float:
+    def highest(self, name: str, rows: Rows, shown: ShownNumber = "smoothed") -> float:
         """The highest upper end of these rows' error bars; at least one row."""
-        estimates, errors = self.columns[name]
+        estimates, errors = self.numbers(name, shown)
         if name in self.ends:
             return float(np.max(self.ends[name][1].all()[rows]))
         return float(np.max(estimates.all()[rows] + Z95 * errors.all()[rows]))
@@ -108,27 +123,38 @@ class Window:
         whole = len(numbers) == len(self.keys)
         order = np.argsort(numbers) if whole else numbers
 
-        def placed(column: Array) -> Packed:
+        def wide(column: Array) -> Array:
             if whole:
-                return Packed.of(column[order])
-            wide = np.zeros(len(self.keys), column.dtype)
-            wide[numbers] = column
-            return Packed.of(wide)
+                return column[order]
+            found = np.zeros(len(self.keys), column.dtype)
+            found[numbers] = column
+            return found
+
+        def placed(pair: tuple[Array, Array]) -> tuple[Packed, Packed]:
+            return Packed.of(wide(pair[0])), Packed.of(wide(pair[1]))
+
+        def of(pair: Callable[[Estimates], tuple[Array, Array] | None]) -> dict[str, tuple[Packed, Packed]]:
+            pairs = ((name, pair(column)) for name, column in release.columns.items())
+            return {name: placed(found) for name, found in pairs if found is not None}
 
         present = None
         if not whole:
             present = np.zeros(len(self.keys), np.bool_)
             present[numbers] = True
-        columns = {
-            name: (placed(column.estimate), placed(column.std_error)) for name, column in release.columns.items()
-        }
         self.of_triggers, self.strategy = release.of_triggers, release.strategy or self.strategy
-        ends = {
-            name: (placed(column.interval[0]), placed(column.interval[1]))
-            for name, column in release.columns.items()
-            if column.interval is not None
-        }
-        self.triggers[release.trigger] = Trigger(release.trigger_time, columns, present, ends)
+        self.triggers[release.trigger] = Trigger(
+            time=release.trigger_time,
+            columns=of(lambda column: (column.estimate, column.std_error)),
+            present=present,
+            ends=of(lambda column: column.interval),
+            smoothed=of(lambda column: column.smoothed),
+            direct=of(lambda column: column.direct),
+            smoothed_rows={
+                name: wide(column.smoothed_rows)
+                for name, column in release.columns.items()
+                if column.smoothed_rows is not None
+            },
+        )
         self.triggers = dict(sorted(self.triggers.items()))
 
     def shared(self) -> Mapping[Any, Any]:
@@ -161,13 +187,15 @@ class Window:
         """The rows of one level, of several groupings: keys begin with it there."""
         return rows[np.fromiter((self.keys[row][0] == level for row in rows.tolist()), np.bool_, len(rows))]
 
-    def ordered(self, rows: Rows, trigger: int, sort: str, column: str, *, descending: bool) -> Rows:
-        """Rows by ``sort`` = "key", "estimate" or "interval" (the width of the error bar) of a column. Ties are in order of the
-        key. A sort by key is by the text, as a search sees it."""
+    def ordered(
+        self, rows: Rows, trigger: int, sort: str, column: str, shown: ShownNumber = "smoothed", *, descending: bool
+    ) -> Rows:
+        """Rows by ``sort`` = "key", "estimate" (the shown number) or "interval" (the width of its error bar) of a column. Ties are
+        in order of the key. A sort by key is by the text, as a search sees it."""
         by_key = self._place_of_keys()[rows]
         if sort == "key":
             return rows[np.argsort(-by_key if descending else by_key)]
-        estimates, errors = self.triggers[trigger].columns[column]
+        estimates, errors = self.triggers[trigger].numbers(column, shown)
         values = (estimates if sort == "estimate" else errors).all()[rows]
         return rows[np.lexsort((by_key, -values if descending else values))]
 
@@ -185,15 +213,16 @@ class Window:
         found = np.flatnonzero(self.names == np.uint64(name))
         return int(found[0]) if len(found) else None
 
-    def curve(self, number: int, column: str) -> list[tuple[int, int, Measured]]:
-        """(trigger, time in ms, its number) of one key, oldest first."""
+    def curve(self, number: int, column: str, shown: ShownNumber = "smoothed") -> list[tuple[int, int, Measured, bool]]:
+        """(trigger, time in ms, its shown number, whether it has a smoothed one) of one key, oldest first. number: of the key."""
         found = []
         for trigger, release in self.triggers.items():
             if column not in release.columns:
                 continue
             length = release.columns[column][0].length
             if number < length and (release.present is None or release.present[number]):
-                found.append((trigger, release.time, release.measured(column, number)))
+                measured, smoothed = release.measured(column, number, shown), release.is_smoothed(column, number)
+                found.append((trigger, release.time, measured, smoothed))
         return found
 
     def thin(self) -> None:

@@ -94,8 +94,8 @@ def published(publish: Callable[..., Published], once: Once) -> Published:
 
 
 def hide_a_key(kafka: Broker, prefix: str) -> None:
-    """Writes what a window with a memory of keys writes, as release would: a key that is shown at a trigger and at no later one, and
-    the first row of the next day, which is smoothed. The number of the hidden key is the largest: a reader that takes it shows it."""
+    """Writes what a window with a memory of keys writes, as release would: a key that is shown at one trigger and at no later one,
+    and the first row of the next day, which is smoothed. The number of the hidden key is the largest."""
     rows = [json.loads(message.value()) for message in kafka.read_all(f"{prefix}.histogram")]
     early = next(row for row in rows if row["trigger"] == 12)
     gone = {**early, "key": "/gone.html", "values": {**early["values"], "visits": {"estimate": 9999, "std_error": 2.0}}}

@@ -2,6 +2,7 @@
 
 import { banded, colour, draw, literal, series } from "./charts.js";
 import { el, fill, numbers, say } from "./dom.js";
+import { saidNumber } from "./shown.js";
 import { ends, keyText, moment, number, reach, shortened, windowName } from "./text.js";
 import { choose, view } from "./view.js";
 
@@ -25,7 +26,7 @@ export class CurveCard {
   }
 
   show(state, windows, curves, column) {
-    const known = JSON.stringify([curves, column, view.layout]);
+    const known = JSON.stringify([curves, column, view.layout, saidNumber(state)]);
     if (known === this.known) return;
     this.known = known;
     const found = curves?.curves.filter(({ points }) => points.length) ?? [];
@@ -40,15 +41,16 @@ export class CurveCard {
     }
     const text = keyText(curves.key);
     fill(this.title, el("bdi", {}, shortened(text, 80)));
-    say(this.subtitle, `${column} over the releases of ${found.length === 1 ? "the window" : `${found.length} windows`}`);
+    const said = `${column}${saidNumber(state, found.some(({ smoothed }) => smoothed))}`;
+    say(this.subtitle, `${said} over the releases of ${found.length === 1 ? "the window" : `${found.length} windows`}`);
     const thinned = found.filter(({ thinned }) => thinned);
     say(this.note, thinned.length ? "Of older windows only the newest release is kept here (--memory)." : "");
-    draw(this.chart, `Line chart of ${column} over the releases, with a 95 % band. The table below has the same numbers.`, () => this.picture(found, column));
+    draw(this.chart, `Line chart of ${said} over the releases, with a 95 % band. The table below has the same numbers.`, () => this.picture(found, column));
     fill(
       this.table,
       numbers(
         "The curve as a table",
-        ["Release", "At", column, "± 95 %"],
+        ["Release", "At", said, "± 95 %"],
         found.flatMap(({ window, end, points }) => points.map(([trigger, at, ...of]) => [found.length > 1 ? `${windowName(window, end)}: ${trigger}` : `${trigger}`, moment(at), number(of[0]), reach(of, "")])),
       ),
     );

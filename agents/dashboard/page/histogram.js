@@ -5,6 +5,7 @@ import { BudgetCard, budgetFact } from "./budget.js";
 import { CurveCard } from "./curves.js";
 import { el, fill, say } from "./dom.js";
 import { Facts } from "./facts.js";
+import { chosenNumber } from "./shown.js";
 import { TableCard, chosenLevel } from "./table.js";
 import { clock, countdown, day, keyText, minute, moment, number, offset, plural, reach, showTimesIn, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
@@ -109,18 +110,19 @@ export class Board {
     const windows = this.windows();
     const [main, ...beside] = windows;
     const column = this.state.columns.find(({ name }) => name === view.column)?.name ?? this.state.columns[0].name;
+    const shown = chosenNumber(this.state);
     const asked = (this.asking = {});
     try {
       const [table, fresh, ranked, rolling] = await Promise.all([
-        ask("table", { window: main.start, column, level: chosenLevel(this.state), search: view.search, sort: view.sort, order: view.order, offset: view.offset, limit: view.limit, new: view.new, beside: beside.map(({ start }) => start).join(",") }),
+        ask("table", { window: main.start, column, number: shown, level: chosenLevel(this.state), search: view.search, sort: view.sort, order: view.order, offset: view.offset, limit: view.limit, new: view.new, beside: beside.map(({ start }) => start).join(",") }),
         main.new ? ask("table", { window: main.start, column, new: "1", limit: NEW_SHOWN }) : null,
         this.state.ranking ? ask("ranking", { window: main.start }) : null,
-        this.state.rolling ? ask("rolling", { column }) : null,
+        this.state.rolling ? ask("rolling", { column, number: shown }) : null,
       ]);
       if (this.asking !== asked) return; // a later question is under way
       choose({ offset: String(table.offset) });
       const key = view.key || table.rows[0]?.name || "";
-      const curves = key ? await ask("curves", { key, column, windows: windows.map(({ start }) => start).join(",") }) : null;
+      const curves = key ? await ask("curves", { key, column, number: shown, windows: windows.map(({ start }) => start).join(",") }) : null;
       if (this.asking !== asked) return;
       this.table.show(this.state, windows, table, column, key);
       this.curves.show(this.state, windows, curves, column);

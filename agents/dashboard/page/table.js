@@ -2,6 +2,7 @@
 
 import { colour, draw, literal, series } from "./charts.js";
 import { el, fill, say } from "./dom.js";
+import { NumberChoice, chosenNumber, saidNumber } from "./shown.js";
 import { arms, keyText, number, plural, reach, shortened, windowName } from "./text.js";
 import { choose, list, view } from "./view.js";
 
@@ -21,6 +22,7 @@ export class TableCard {
     this.fresh = el("input", { type: "checkbox", id: "only-new", checked: view.new === "1", onchange: () => this.change({ new: this.fresh.checked ? "1" : "" }) });
     this.columns = menu("Columns", "columns-menu");
     this.beside = menu("Compare", "beside-menu");
+    this.number = new NumberChoice(() => this.onchange());
     this.chart = el("div", { class: "chart", id: "histogram-chart" });
     this.head = el("tr", {});
     this.body = el("tbody", {});
@@ -42,6 +44,7 @@ export class TableCard {
         field("Search keys", this.search, "grow"),
       ),
       el("div", { class: "controls" }, el("label", { class: "check" }, this.fresh, "Only keys new at this release"), el("span", { class: "push" }), this.columns.menu, this.beside.menu),
+      this.number.place,
       this.chart,
       this.nothing,
       el("div", { class: "table", tabindex: "0", role: "region", "aria-label": "The histogram as a table" }, el("table", { id: "histogram-table" }, el("caption", { class: "unseen" }, "Published keys with their estimates and 95 % error bars"), el("thead", {}, this.head), this.body)),
@@ -90,11 +93,14 @@ export class TableCard {
     const inLevel = (parts) => (chosenLevel(state) && parts.length > 1 ? parts.slice(1) : parts);
     const table = { ...answer, rows: answer.rows.map((row) => ({ ...row, key: inLevel(row.key) })) };
     this.charted = column;
-    say(this.subtitle, `${windowName(main.start, main.end)} · release ${table.trigger} of ${main.of_triggers}`);
+    const chosen = chosenNumber(state);
+    const smoothed = chosen === "smoothed" ? ` · ${plural(table.smoothed, "key is", "keys are")} smoothed` : "";
+    say(this.subtitle, `${windowName(main.start, main.end)} · release ${table.trigger} of ${main.of_triggers}${smoothed}`);
+    this.number.show(state);
     this.options(state, main, column, windows);
     const shown = state.columns.filter(({ name }) => name === column || !list(view.hidden).includes(name));
     this.showHead(state, shown, column);
-    fill(this.body, table.rows.map((row) => this.row(row, shown, main, key)));
+    fill(this.body, table.rows.map((row) => this.row(row, shown, chosen, key)));
     const none = !table.rows.length;
     this.nothing.hidden = !none;
     this.chart.hidden = none;
@@ -102,7 +108,7 @@ export class TableCard {
       const why = view.search || view.new || chosenLevel(state) ? "No published key fits." : "No key is published yet: none is shared by enough users so far.";
       say(this.nothing, why);
     } else {
-      this.showChart(windows, table, column);
+      this.showChart(windows, table, column, `${column}${saidNumber(state)}`);
     }
     const last = table.offset + table.rows.length;
     const all = table.found === table.keys ? plural(table.keys, "key") : `${number(table.found)} of ${plural(table.keys, "key")}`;
@@ -144,7 +150,7 @@ export class TableCard {
     );
   }
 
-  row({ key, name, values, first, new: fresh }, shown, main, selected) {
+  row({ key, name, values, first, smoothed, new: fresh }, shown, chosen, selected) {
     const text = keyText(key);
     return el(
       "tr",
@@ -152,18 +158,20 @@ export class TableCard {
       el("td", { class: "key" }, el("button", { type: "button", title: text.length > 40 ? shortened(text, 400) : null, "data-focus": `key-${name}`, "aria-label": `Show the curve of ${shortened(text, 200)}`, onclick: () => this.onkey(name) }, fresh ? el("span", { class: "new" }, "new") : null, el("bdi", {}, keyParts(key)))),
       shown.flatMap(({ name: column }) => {
         const of = values[column] ?? [null, null];
-        return [el("td", { "data-column": column }, number(of[0])), el("td", { class: "pm" }, reach(of, ""))];
+        const title = chosen === "smoothed" && smoothed.includes(column) ? "smoothed" : null;
+        return [el("td", { "data-column": column, title }, number(of[0])), el("td", { class: "pm" }, reach(of, ""))];
       }),
       el("td", { class: "wide" }, `${first}`),
     );
   }
 
-  showChart(windows, table, column) {
+  /** said: what the numbers are. */
+  showChart(windows, table, column, said) {
     const narrow = this.chart.clientWidth < 520;
     const labels = table.rows.map(({ key }) => literal(shortened(keyText(key), narrow ? 16 : 38)));
     const places = table.rows.map((_, at) => at);
     const values = windows.map(({ start }, at) => table.rows.map(({ values, beside }) => (at ? beside[start] : values[column])));
-    const words = `Bar chart of ${plural(table.rows.length, "key")}: ${column} with 95 % error bars. The table below has the same numbers.`;
+    const words = `Bar chart of ${plural(table.rows.length, "key")}: ${said} with 95 % error bars. The table below has the same numbers.`;
     draw(
       this.chart,
       words,
@@ -190,7 +198,7 @@ export class TableCard {
           legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal" },
           margin: { l: 8, r: 16, t: windows.length > 1 ? 34 : 6, b: 8 },
           yaxis: { autorange: "reversed", tickmode: "array", tickvals: places, ticktext: labels, showgrid: false, zeroline: false, ticks: "", tickfont: { size: 12.5, color: colour("ink") }, ticklabelstandoff: 6, range: [-0.6, table.rows.length - 0.4] },
-          xaxis: { title: { text: narrow ? `${column}, 95 % interval` : `${column} (bar), 95 % interval (whisker)` }, rangemode: "tozero", range: view.sort === "key" || windows.length > 1 ? undefined : [Math.min(0, ...traces[0].x), table.largest * 1.03], nticks: narrow ? 4 : 8, zeroline: true },
+          xaxis: { title: { text: narrow ? `${said}, 95 % interval` : `${said} (bar), 95 % interval (whisker)` }, rangemode: "tozero", range: view.sort === "key" || windows.length > 1 ? undefined : [Math.min(0, ...traces[0].x), table.largest * 1.03], nticks: narrow ? 4 : 8, zeroline: true },
         };
         return { traces, layout };
       },

@@ -1,6 +1,6 @@
 // What the visitor has chosen, kept in the address, so that a view can be sent to others.
 
-const DEFAULTS = { window: "", column: "", level: "", search: "", sort: "estimate", order: "desc", offset: "0", limit: "15", new: "", beside: "", key: "", hidden: "", layout: "overlay", stream: "", from: "", to: "" };
+const DEFAULTS = { window: "", column: "", level: "", search: "", sort: "estimate", order: "desc", offset: "0", limit: "15", new: "", number: "", beside: "", key: "", hidden: "", layout: "overlay", stream: "", from: "", to: "" };
 
 export const view = { ...DEFAULTS, ...Object.fromEntries([...new URLSearchParams(location.hash.slice(1))].filter(([name]) => name in DEFAULTS)) };
 

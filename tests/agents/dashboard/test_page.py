@@ -422,3 +422,55 @@ def test_a_board_whose_file_does_not_come_is_asked_for_again(lively: Settings, o
         page.reload()
         shown(page, *(f"/page/{n}" for n in range(15)))
         assert len(missed) == 1
+
+
+def test_smoothed_numbers_are_shown_first_and_direct_ones_are_one_click_away(quiet: Settings, opened: Opened) -> None:
+    """The second window remembers keys; one of them is hidden at its last release, where rows have direct numbers, too."""
+    release(quiet, 4, {b'"/a"': 90, b'"/b"': 50})
+    window = WINDOW + DAY
+    first = rows(3, {b'"/a"': 30, b'"/b"': 20, b'"/gone"': 4}, window=window, smoothed={b'"/a"': 44, b'"/gone"': 5})
+    counts = {b'"/a"': 70, b'"/b"': 80, b'"/new"': 40}
+    last = rows(4, counts, window=window, smoothed={b'"/a"': 95}, direct={b'"/a"': 60, b'"/b"': 75, b'"/new"': 90})
+    write(
+        quiet,
+        {"histogram": [*first, *last], "progress": [said(3, 3, window=window), said(4, 3, window=window)]},
+    )
+    with dashboard(quiet) as served:
+        page = opened(served.url + "#limit=10")
+        shown(page, "/a", "/b", "/new")
+        expect(page.locator("#histogram-title + p")).to_have_text("2 Aug 1995 · release 4 of 4 · 1 key is smoothed")
+        (bars,) = chart(page)
+        assert (bars["x"], bars["error"]) == ([95, 80, 40], [1.96, 4.9, 4.9])
+        assert texts(page, "#histogram-table td.pm") == ["2", "5", "5"]
+        assert page.locator("#histogram-table td[title=smoothed]").all_text_contents() == ["95"]
+        _, line = chart(page, "curve-chart")
+        assert line["y"] == [44, 95]
+        expect(page.locator("#curve-title + p")).to_have_text("visits, smoothed over the releases of the window")
+        page.get_by_role("radio", name="Direct").check()
+        shown(page, "/new", "/b", "/a")
+        expect(page.locator("#histogram-chart .xtitle")).to_contain_text("visits, direct (bar)")
+        (bars,) = chart(page)
+        assert (bars["x"], bars["error"]) == ([90, 75, 60], [15.68] * 3)
+        assert page.url.endswith("number=direct")
+        expect(page.locator("#curve-title + p")).to_have_text("visits, direct over the releases of the window")
+        _, line = chart(page, "curve-chart")
+        assert line["y"] == [90], "the newest key's; it has one release"
+        page.get_by_role("radio", name="Not smoothed").check()
+        shown(page, "/b", "/a", "/new")
+        # A window without smoothed rows beside it: its estimate is what there is.
+        page.get_by_role("radio", name="Smoothed", exact=True).check()
+        page.get_by_text("Compare").click()
+        page.get_by_label("1 Aug 1995", exact=True).check()
+        expect(page.locator("#histogram-chart .legendtext")).to_have_count(2)
+        assert [trace["x"] for trace in chart(page)] == [[95, 80, 40], [90, 50, None]]
+        # A key that is hidden now is not in the table, and its curve ends.
+        assert all("/gone" not in text for text in texts(page, KEYS))
+        assert all(ratio >= 4.5 for ratio, _ in page.evaluate(CONTRAST))
+
+
+def test_rows_with_one_number_offer_no_choice(lively: Settings, opened: Opened) -> None:
+    with dashboard(lively) as served:
+        page = opened(served.url + "#limit=10&number=direct")
+        shown(page, *(f"/page/{n}" for n in range(10)))
+        expect(page.locator("#number")).to_be_hidden()
+        expect(page.locator("#histogram-title + p")).to_have_text("3 Aug 1995 · release 2 of 4")

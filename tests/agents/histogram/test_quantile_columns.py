@@ -170,7 +170,7 @@ def test_rows_have_the_interval_in_every_form() -> None:
     of = next(field for field in members.fields if field.name == "values").type
     shapes = {field.name: [member.name for member in field.type.fields] for field in of.fields}  # type: ignore[union-attr]
     assert shapes["latency_p50"] == ["estimate", "std_error", "lower", "upper"]
-    assert shapes["visits"] == ["estimate", "std_error", "direct"]
+    assert shapes["visits"] == ["estimate", "std_error", "direct", "smoothed"]
 
 
 def test_half_an_interval_is_refused() -> None:

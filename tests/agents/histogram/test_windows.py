@@ -63,9 +63,52 @@ def test_every_trigger_and_every_curve_is_what_was_released(parts: list[dict[str
         assert table(window, trigger) == {key: (count, 2.5) for key, count in each.items()}
     for number, key in enumerate(window.keys):
         wanted = [(trigger, each[key]) for trigger, each in enumerate(parts, start=1) if key in each]
-        assert [(trigger, of.estimate) for trigger, _, of in window.curve(number, "visits")] == wanted
+        assert [(trigger, of.estimate) for trigger, _, of, _ in window.curve(number, "visits")] == wanted
         assert window.first[number] == wanted[0][0]
         assert window.number_of(name_of(key)) == number
+
+
+def test_a_window_keeps_every_number_of_a_row() -> None:
+    """The second trigger lacks a key that the first has, and rows of both have smoothed numbers."""
+    window = Window(0, DAY, "ab", 1, 0)
+    first = Estimates(
+        np.array([3, 8]),
+        np.ones(2),
+        smoothed=(np.array([5, 8]), np.array([0.5, 1.0])),
+        smoothed_rows=np.array([True, False]),
+    )
+    window.add(release_of(["a", "b"], {"visits": first}), {})
+    second = Estimates(
+        np.array([7, 2]),
+        np.ones(2),
+        (np.array([9, 1]), np.full(2, 4.0)),
+        smoothed=(np.array([7, 60]), np.array([1.0, 0.5])),
+        smoothed_rows=np.array([False, True]),
+    )
+    window.add(release_of(["b", "c"], {"visits": second}, trigger=2), {})
+    b, c = 1, 2
+    found = window.triggers[2]
+    assert [found.measured("visits", c, number).estimate for number in ("smoothed", "estimate", "direct")] == [60, 2, 1]
+    assert [found.measured("visits", c, number).std_error for number in ("smoothed", "estimate", "direct")] == [
+        0.5,
+        1,
+        4,
+    ]
+    assert [found.is_smoothed("visits", row) for row in (b, c)] == [False, True]
+    assert window.rows(2).tolist() == [b, c]
+    orders = {
+        number: window.ordered(window.rows(2), 2, "estimate", "visits", number, descending=False).tolist()
+        for number in ("smoothed", "direct")
+    }
+    assert orders == {"smoothed": [b, c], "direct": [c, b]}
+    assert window.ordered(window.rows(2), 2, "interval", "visits", "smoothed", descending=False).tolist() == [c, b]
+    assert found.highest("visits", window.rows(2), "direct") == pytest.approx(9 + 1.96 * 4)
+    assert [(t, of.estimate, smoothed) for t, _, of, smoothed in window.curve(b, "visits")] == [
+        (1, 8, False),
+        (2, 7, False),
+    ]
+    assert [(t, of.estimate, smoothed) for t, _, of, smoothed in window.curve(0, "visits")] == [(1, 5, True)]
+    assert [of.estimate for _, _, of, _ in window.curve(b, "visits", "direct")] == [8, 9]
 
 
 def test_keys_that_python_takes_for_the_same_stay_apart() -> None:
