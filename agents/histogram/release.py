@@ -276,6 +276,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         if memory is None:
             return keys.trigger(trigger, news, commit)
         entering, without_row = memory.entering(window, trigger), memory.without_row(window, trigger)
+        if entering is not None:
+            commit.kind = commit.kind or "entering"
         return keys.trigger(
             trigger,
             news,

@@ -13,8 +13,9 @@ import pytest
 from susurrus.topics.histogram import decode_row
 from tests.broker import Broker
 from tests.chaos.conftest import Once, published_in_peace
-from tests.chaos.test_windows import CALENDAR, HOUR, START, archive_of, events, wait_for_all
-from tests.pipeline import CRASH_POINTS, CRASHING, Pipeline, merged
+from tests.chaos.test_windows import CALENDAR, HOUR, START, TRIGGERS, archive_of, events, wait_for_all
+from tests.pipeline import CRASH_POINTS, CRASHING, Pipeline, Public, merged
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.chaos
 
@@ -43,33 +44,59 @@ def raw_even_events(kafka: Broker, once: Once) -> str:
     return once("remembered-events", lambda: archive_of(kafka, even_events()))
 
 
-@CRASH_POINTS
-@pytest.mark.parametrize("stage", ["release.calibrated", pytest.param("release", marks=pytest.mark.thorough)])
-def test_a_worker_killed_around_the_hand_over_changes_no_byte(
-    kafka: Broker,
-    raw_even_events: str,
-    once: Once,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    stage: str,
-    points: Sequence[str],
-) -> None:
+@pytest.fixture(scope="module")
+def quiet(kafka: Broker, raw_even_events: str, once: Once, tmp_path_factory: pytest.TempPathFactory) -> Public:
+    """What one worker publishes that nobody disturbs."""
     directory = tmp_path_factory.mktemp("quiet")
-    quiet = once(
+    return once(
         f"{raw_even_events}-remembered",
         lambda: published_in_peace(kafka, directory, raw_even_events, REMEMBERS, wait_for_all),
     )
+
+
+def test_the_list_enters_behind_the_last_late_rows_of_the_window_before(quiet: Public) -> None:
     rows = [decode_row(value) for partition in quiet["histogram"].values() for _, value, _ in partition]
-    starts = [START, START + 8 * HOUR]
+    first, second = START, START + 8 * HOUR
     last = {
-        row.key for row in rows if row.window == starts[0] and row.trigger == 11 and row.values["hosts"].estimate >= 40
+        row.key
+        for row in rows
+        if (row.window, row.trigger) == (first, TRIGGERS)
+        and row.values["hosts"].estimate >= REMEMBERS["keys"]["remember"]
     }
-    entered = {row.key for row in rows if row.window == starts[1] and row.trigger == ENTERS}
+    of = {
+        trigger: {row.key for row in rows if (row.window, row.trigger) == (second, trigger)} for trigger in (3, ENTERS)
+    }
     assert len(last) > 20
-    assert entered >= last
-    assert not {row.key for row in rows if row.window == starts[1] and row.trigger == ENTERS - 1} >= last
+    assert of[ENTERS] >= last
+    assert not of[ENTERS - 1] >= last
+
+
+@CRASH_POINTS
+@pytest.mark.parametrize(
+    "kind", ["entering", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("evidence", "calibrated"))]
+)
+def test_a_worker_killed_around_the_hand_over_changes_no_byte(
+    kafka: Broker, raw_even_events: str, quiet: Public, tmp_path: Path, kind: str, points: Sequence[str]
+) -> None:
     with Pipeline(kafka, tmp_path, raw_even_events, merged(REMEMBERS, CRASHING)) as pipeline:
-        pipeline.crash_everywhere(stage, 3 if stage == "release" else 1, points)
+        pipeline.crash_everywhere(f"release.{kind}", 1, points)
         pipeline.start()
+        wait_for_all(pipeline)
+        assert pipeline.public() == quiet
+
+
+def test_workers_that_stop_and_start_in_mid_window_with_empty_disks_change_no_byte(
+    kafka: Broker, raw_even_events: str, quiet: Public, tmp_path: Path
+) -> None:
+    """One is killed in the commit that publishes the list, two more leave when it enters; the state comes back from the changelog."""
+    with Pipeline(kafka, tmp_path, raw_even_events, merged(REMEMBERS, CRASHING)) as pipeline:
+        pipeline.crash("release.calibrated:after-commit:2")
+        for number in (1, 2):
+            worker = pipeline.start(
+                SUSURRUS_CRASH_AT=f"release.entering:after-offsets:{number}:SIGTERM",
+                SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / f"empty-{number}"),
+            )
+            assert worker.process.wait(PATIENCE) == 0
+        pipeline.start(SUSURRUS__WORKER__DATA_DIRECTORY=str(tmp_path / "empty"))
         wait_for_all(pipeline)
         assert pipeline.public() == quiet
