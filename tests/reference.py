@@ -201,8 +201,12 @@ def expected(
                     for row, numbers in zip(index.tolist(), estimates.tolist(), strict=True):
                         result[(start, trigger, some[row])] = numbers
         if settings.remember:
-            first = next(i for i, c in enumerate(plan.columns) if c.counts_users(plan.max_records_per_key))
-            last = {key: row[first] for (of, at, key), row in result.items() if (of, at) == (start, triggers)}
+            counts = [c.counts_users(plan.max_records_per_key) for c in plan.columns]
+            last = {
+                key: row[counts.index(True)]
+                for (of, at, key), row in result.items()
+                if (of, at) == (start, triggers) and any(counts)
+            }
             handed_on = {key for key, users in last.items() if users >= settings.remember}
     return result
 

@@ -211,6 +211,9 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             f"{settings.triggers_text} triggers {format_duration(window.trigger_every)} apart",
         )
         yield from (("per user", said) for said in self._caps())
+        if settings.remember:
+            what = f"keys of {settings.remember:,} users or more in a window's last row"
+            yield "remembered", f"{what} are public in the next window"
         begins = start.from_ if isinstance(start.from_, str) else format_time(start.from_)
         first = "" if start.first_window is None else f", first window {window.instant_text(start.first_window)}"
         yield "begins", f"{begins}{first} (clock: {settings.clock.kind})"

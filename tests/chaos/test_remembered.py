@@ -88,7 +88,7 @@ def test_a_worker_killed_around_the_hand_over_changes_no_byte(
 def test_workers_that_stop_and_start_in_mid_window_with_empty_disks_change_no_byte(
     kafka: Broker, raw_even_events: str, quiet: Public, tmp_path: Path
 ) -> None:
-    """One is killed in the commit that publishes the list, two more leave when it enters; the state comes back from the changelog."""
+    """One is killed in the commit that publishes the list, two more leave when it enters. The state comes from the changelog."""
     with Pipeline(kafka, tmp_path, raw_even_events, merged(REMEMBERS, CRASHING)) as pipeline:
         pipeline.crash("release.calibrated:after-commit:2")
         for number in (1, 2):

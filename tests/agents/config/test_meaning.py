@@ -274,3 +274,21 @@ def test_the_commands_show_the_same(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("1e-4", "1e-9") + ARCHIVE)
     assert "Before you promise it" not in printed("config", "check")
     assert "Before you promise it" not in printed("explain")
+
+
+def test_remembered_keys_are_told_by_the_commands_where_there_are_any(tmp_path: Path) -> None:
+    config = tmp_path / "p.toml"
+    config.write_text(CONFIG.format(servers="127.0.0.1:1"))
+    for least, sentences in ((0, 0), (1_200, 1)):
+        config.write_text(CONFIG.format(servers="127.0.0.1:1") + f"[keys]\nremember = {least}\n")
+        for arguments, sentence in (
+            (["config", "check"], "keys of 1,200 users or more in a window's last row are public in the next window"),
+            (
+                ["explain"],
+                "keys whose last row has at least 1,200 users are public from the next window's beginning, at no cost",
+            ),
+        ):
+            result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*arguments, "--config", str(config)])
+            assert result.exit_code == 0, result.output
+            assert one_line(result.stdout).count(sentence) == sentences
+            assert one_line(result.stdout).count("remembered") == sentences

@@ -22,7 +22,7 @@ from tests.agents.released import settings
 from tests.agents.stages import WINDOW, services_of
 from tests.broker import Broker
 from tests.chaos.conftest import archive
-from tests.pipeline import CRASHING, EPOCH, SECRET, THREE_POINTS, Pipeline, Public
+from tests.pipeline import CRASHING, EPOCH, SECRET, THREE_POINTS, Pipeline, Public, merged
 from tests.reference import Event, canonical, expected
 
 SETS = [["country"], ["country", "city"], []]
@@ -278,15 +278,18 @@ def raw(kafka: Broker, once: Any) -> str:
     return topic
 
 
-@pytest.mark.parametrize("overrides", [GROUPED, RECORDS], ids=["closing", "records"])
+REMEMBERS: dict[str, Any] = {**GROUPED, "keys": {"remember": 6}, "window": {"length": "8h"}}
+
+
+@pytest.mark.parametrize("overrides", [GROUPED, RECORDS, REMEMBERS], ids=["closing", "records", "remembers"])
 def test_every_published_number_is_the_references(
     kafka: Broker, raw: str, tmp_path: Path, overrides: dict[str, Any]
 ) -> None:
     """Each level against a slow program that knows no other level."""
-    with Pipeline(kafka, tmp_path, raw, {**overrides, **WITHOUT_SPARE_TIME}) as pipeline:
-        pipeline.start()
-        pipeline.wait()
+    with Pipeline(kafka, tmp_path, raw, merged(overrides, WITHOUT_SPARE_TIME)) as pipeline:
         ours: Any = pipeline.settings
+        pipeline.start()
+        pipeline.wait(windows=24 * HOUR // ours.window.length)
         grids = [ours.measured_columns[column.sources[0]].grid for column in ours.layout.published]
         names = [column.column.name for column in ours.layout.published]
         published: dict[str, dict[tuple[int, int, bytes], list[int]]] = defaultdict(dict)

@@ -31,13 +31,13 @@ Event = tuple[int, int, int, int, bytes, bytes, int]
 """(source, raw offset, interval, window start, user, key, value), as bound gets them."""
 
 
-def ours(*, late: int = 0, remember: int | None = 6, **sections: Any) -> HistogramServices:
+def ours(*, late: int = 0, every: int = 1, remember: int | None = 6, **sections: Any) -> HistogramServices:
     """With the digest of a pipeline, so that its noise is that of the reference."""
     configured = settings(
         input={"topic": "raw", "user": "host", "key": ["url"], "null_key": "value"},
         start={"from": "earliest", "first_window": WINDOW, "epoch": EPOCH},
         window={
-            "length": LENGTH * HOUR, "trigger_every": HOUR, "allowed_lateness": late * HOUR, "origin": WINDOW,
+            "length": LENGTH * HOUR, "trigger_every": every * HOUR, "allowed_lateness": late * HOUR, "origin": WINDOW,
         },
         clock={"kind": "replay", "until": FAR},
         bounds={"max_records_per_user": 8},
@@ -189,6 +189,20 @@ def test_a_key_is_forgotten_when_its_row_falls_below_the_threshold(tmp_path: Pat
     assert len(second) < len(first) / 2
     assert third <= second
     assert {key for start, _, key in both.rows() if start == start_of(1)} == first
+
+
+@pytest.mark.parametrize("late", [0, LENGTH])
+def test_a_window_of_one_interval_hands_on_too(late: int, tmp_path: Path) -> None:
+    """With lateness its list enters at its last trigger, which looks back at the interval that made the list."""
+    events: list[Event] = [(e[0], e[1], e[2] // LENGTH, *e[3:]) for e in events_of(3)]
+    made = ours(late=late, every=LENGTH)
+    both = Both(tmp_path, made, events).finish()
+    assert made.calendar.triggers == 1 + late // LENGTH
+    for window in range(1, WINDOWS):
+        handed_on = both.handed_on(window)
+        entered = {k for start, trigger, k in both.rows() if (start, trigger) == (start_of(window), 1 + late // LENGTH)}
+        assert len(handed_on) > 15
+        assert entered >= handed_on
 
 
 @pytest.mark.parametrize("late", [1, 2, LENGTH, LENGTH + 1])
