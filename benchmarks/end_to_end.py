@@ -37,10 +37,12 @@ from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.planning.offline import run
 from susurrus.agents.planning.spool import spool
 from susurrus.agents.planning.workload import FileWorkload, UserRecords, ZipfMandelbrotDay
+from susurrus.mechanisms.histogram.record_order import RecordOrder
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.strategy import Step
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics import histogram
+from susurrus.topics.wire.partitioner import placements
 
 SECRET = "5a" * 32
 EPOCH = "0123456789abcdef0123456789abcdef"
@@ -147,7 +149,7 @@ def published(bootstrap: str, topic: str) -> Rows:
 
 
 def offline(config: Path, records: UserRecords, partition: Any, offset: Any, keys: int) -> Rows:
-    """The same window by the offline harness: caps in the order (trigger, raw partition, raw offset) of each user."""
+    """The same window by the offline harness, with the pipeline's order of each user's records."""
     services = pipeline_of(load_settings(config)).services()
     services.clients.close()
     strategy = services.strategy
@@ -161,13 +163,20 @@ def offline(config: Path, records: UserRecords, partition: Any, offset: Any, key
         pipeline=services.settings.pipeline.name,
     )
     rows: Rows = {}
+    window = services.calendar.window_at(FIRST_WINDOW_MS)
+    users = placements([b'"user %d"' % user for user in range(records.users)])
+    key_hashes = placements(workload.key_names)
+
+    def priorities(chunk: UserRecords, before: int) -> npt.NDArray[np.uint32]:
+        order = RecordOrder(bytes.fromhex(SECRET))
+        return order.priorities(window, users[chunk.user + before], key_hashes[chunk.key])
 
     def collect(trigger: int, codes: npt.NDArray[np.int64], step: Step) -> None:
         for i in np.flatnonzero(step.published).tolist():
             rows[trigger, workload.key_names[codes[i]]] = (int(step.estimates[i, 0]), float(step.std_errors[i, 0]))
 
-    noise = source.window(services.calendar.window_at(FIRST_WINDOW_MS))
-    spooled = spool(workload, strategy.bounding, strategy.plan.triggers, progress=Lines())
+    noise = source.window(window)
+    spooled = spool(workload, strategy.bounding, strategy.plan.triggers, priorities=priorities, progress=Lines())
     run(strategy, spooled, noise, every_trigger=True, released=collect, progress=Lines())
     return rows
 

@@ -5,6 +5,7 @@ Shares the strategy's arithmetic with the product and nothing else: no blocks, n
 
 import hashlib
 import json
+import zlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
@@ -107,7 +108,8 @@ def expected(
             sums: dict[bytes, list[int]] = defaultdict(lambda: [0] * columns)
             for user, records in by_trigger[window][trigger].items():
                 seen, purse = per_key[user], purses[user]
-                for _, _, key, values in sorted(records):
+                turn = partial(priority, secret, window, user)
+                for _, _, key, values in sorted(records, key=lambda record: (turn(record[2]), *record[:2])):
                     kept = seen.get(key, 0) < plan.max_records_per_key and (
                         sum(seen.values()) < plan.max_records if purse.ledger is None else purse.pays(key, trigger)
                     )
@@ -209,6 +211,26 @@ def expected(
             }
             handed_on = {key for key, users in last.items() if users >= settings.remember}
     return result
+
+
+def priority(secret: bytes, window: int, user: bytes, key: bytes) -> int:
+    """Whose record of a user and trigger comes first: the one with the smaller number, then (partition, offset)."""
+    mask = (1 << 64) - 1
+    own = hashlib.blake2b(secret, person=b"susurrus-order", digest_size=32).digest()
+    words = hashlib.blake2b(window.to_bytes(8, "little", signed=True), key=own, digest_size=16).digest()
+    mixed = _crc(user) << 32 | _crc(key)
+    for at, shift, multiplier in ((0, 30, 0xBF58476D1CE4E5B9), (8, 27, 0x94D049BB133111EB)):
+        mixed ^= int.from_bytes(words[at : at + 8], "little")
+        mixed = (mixed ^ mixed >> shift) * multiplier & mask
+    return mixed >> 32
+
+
+def _crc(name: bytes) -> int:
+    """CRC-32 with the end of MurmurHash3."""
+    mixed = zlib.crc32(name)
+    for shift, multiplier in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        mixed = (mixed ^ mixed >> shift) * multiplier & 0xFFFFFFFF
+    return mixed ^ mixed >> 16
 
 
 def _window(settings: Settings, stamp: int) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from rich.console import Group
@@ -22,8 +23,11 @@ from susurrus.agents.histogram.releases import ReleaseReader
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
 from susurrus.agents.pipelines import pipeline_of
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.histogram.bounding import UserKeys
+from susurrus.mechanisms.histogram.record_order import RecordOrder, in_order
 from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.topics.wire.partitioner import placements
 
 _SECTIONS: Final = """\
 [input]
@@ -105,17 +109,21 @@ class Comparison:
 
 
 def kept_counts(log: WebLog, settings: HistogramSettings) -> Counter[str]:
-    """Hosts per url, exactly, of the visits that count: the pipeline's own caps on the visits of one trigger after the other."""
+    """Hosts per url, exactly, of the visits that count: the pipeline's own caps on the visits of one trigger after the other, in its
+    order."""
     window, last = settings.window, settings.triggers
     bounding = build_strategy(settings.plan()).bounding
     hosts, host = _codes([visit.host for visit in log.visits])
     urls, url = _codes([visit.url for visit in log.visits])
     begin = settings.start.first_window or 0
     trigger = np.array([(visit.time * 1000 - begin) // window.trigger_every + 1 for visit in log.visits])
+    day = settings.calendar.window_at(WindowStart(begin))
+    user_hash, key_hash = (placements([msgspec.json.encode(name) for name in names]) for names in (hosts, urls))
+    priority = RecordOrder(settings.secret()).priorities(day, user_hash[host], key_hash[url])
     state, counts = UserKeys.empty(len(hosts)), np.zeros(len(urls), np.int64)
     for number in range(1, last + 1):
         now = np.flatnonzero(trigger == number)
-        now = now[np.argsort(host[now], kind="stable")]
+        now = now[in_order(host[now], priority[now])]
         # Which urls are public decides what selects a url, and nothing about what counts.
         public = None if bounding.lag is None else np.zeros(len(now), np.bool_)
         outcome = bounding.close(host[now], url[now], np.full(len(hosts), number, np.int32), state, public)

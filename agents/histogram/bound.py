@@ -1,9 +1,9 @@
 """bound: by-user -> bounded.  Key user -> key.  State: per (window, user) its keys, the records kept of each and
 what its ledger holds, nothing else.
 
-Gathers the events of open intervals as columns. When every raw partition has closed an interval, all of its events are put in the
-order (source, raw offset), capped per user and added up per key, in one pass per window. What becomes of a record depends on
-its own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
+Gathers the events of open intervals as columns. When every raw partition has closed an interval, all of its events are capped per
+user, in the order of a keyed hash (record_order.py), and added up per key, in one pass per window. What becomes of a record depends
+on its own user's records only, and no user id leaves this stage. Then the tick goes to every partition of bounded.
 
 What users have brought is in memory (user_state.py); a commit carries what its interval changed.
 
@@ -269,13 +269,12 @@ class BoundStage(IntervalStage[ByUserBlock]):
             window = self._calendar.window_at(start)
             trigger = self._calendar.trigger(window, interval)
             used = np.flatnonzero(np.bincount(part.key, minlength=len(records.keys)))
-            kept = np.zeros(len(part.key), np.bool_)
+            kept, user_hash = np.zeros(len(part.key), np.bool_), part.user_hashes()
             for level, of_level, puts in zip(self._levels, by_level, changed, strict=True):
                 keys, key = _codes_of(of_level, used, part.key, distinct=self._level_keys is None)
                 public = None if level.lag is None else self._public(start, interval, keys)
-                added = level.close(
-                    self.partition, (window, start), interval, (part.users, key, part.values), keys, trigger, public
-                )
+                of_records = part.users, user_hash, key, part.values
+                added = level.close(self.partition, (window, start), interval, of_records, keys, trigger, public)
                 puts += added.puts
                 kept |= added.kept
                 cells.append(added.block)

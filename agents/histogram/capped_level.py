@@ -29,9 +29,11 @@ from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.levels import FIRST_LETTER
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
+from susurrus.mechanisms.histogram.record_order import Hashes, RecordOrder
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.histogram.user_table import Closed
 from susurrus.topics.bounded import BoundedBlock
+from susurrus.topics.wire.partitioner import placements
 
 _LEVEL = b"l"
 
@@ -68,6 +70,7 @@ class CappedLevel:
         self._prefix = _LEVEL + bytes([FIRST_LETTER + number]) if grouped else b""
         self._store: ReadStore = StorePart(store, self._prefix) if grouped else store
         self._columns, self._hashes = services.settings.layout, hashes
+        self._order = RecordOrder(services.secret)
         self._caps = CapsLayout(strategy.bounding)
         self._numbers = None if self.lists is None else KeyNumbers(self._store, int(meta["numbers"]))
         self._users = UserState(
@@ -100,19 +103,21 @@ class CappedLevel:
         partition: int,
         window: tuple[WindowIndex, WindowStart],
         interval: Interval,
-        records: tuple[Sequence[Users], Int32s, Int64s],
+        records: tuple[Sequence[Users], Hashes, Int32s, Int64s],
         keys: list[bytes],
         trigger: int,
         public: Bools | None,
     ) -> Added:
         """Apply the level's caps to a window's records of an interval.
 
-        records: users by block, int32[n] places in the level's keys, and int64[n, fields] values. public: bool[keys], where the
-        strategy has a lag.
+        records: users by block, uint32[n] hashes of users, int32[n] places in the level's keys, and int64[n, fields] values. public:
+        bool[keys], where the strategy has a lag.
         """
-        users, key, values = records
+        users, user_hash, key, values = records
+        # Neither codes nor numbers: what numbers keys have follows what other users bring.
+        priority = self._order.priorities(window[0], user_hash, placements(keys)[key])
         codes = self._hashes.of(keys) if self._numbers is None else self._numbers.of(window[0], keys)
-        closed, puts = self._users.close(window[0], interval, users, key, codes, trigger, public)
+        closed, puts = self._users.close(window[0], interval, users, key, codes, priority, trigger, public)
         if self._numbers is not None:
             puts += self._numbers.listed(closed.changes.key)
         return Added(

@@ -13,13 +13,15 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import WindowStart
+from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
+from susurrus.topics.wire.partitioner import placements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRecords:
-    """A window's records of one interval, in the order (source, raw offset).
+    """A window's records of one interval, in the order (source, raw offset): that of a user's records of one key.
 
     users: by block, codes int32 and the list that they lead into; key: int32[n], places in the interval's keys; values:
     int64[n, fields].
@@ -28,6 +30,10 @@ class WindowRecords:
     users: list[tuple[npt.NDArray[np.int32], list[bytes]]]
     key: Int32s
     values: Int64s
+
+    def user_hashes(self) -> Hashes:
+        """uint32[n], as `RecordOrder.priorities` takes them."""
+        return np.concatenate([placements(names)[user] for user, names in self.users])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

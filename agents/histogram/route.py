@@ -45,6 +45,7 @@ from susurrus.agents.runtime.ticks import Written
 from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval
 from susurrus.mechanisms.errors import RetryableRefusal
+from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
@@ -132,8 +133,9 @@ class RouteStage(Stage):
         self._live = clock.chosen.live
         grouped = services.settings.input.grouping_sets
         self._early_drop = EarlyDrop(
-            [level.bounding for level in services.strategy.by_level],
+            services.strategy.by_level,
             LevelKeys(services.settings.level_parts) if grouped else None,
+            services.secret,
         )
         self._clock = clock.chosen(
             clock,
@@ -293,7 +295,8 @@ class RouteStage(Stage):
         rows = np.flatnonzero(good)
         if not len(rows):
             return
-        rows = self._without_over_cap(rows, columns, interval, window)
+        by_user = placements(columns.users) if columns.placements is None else columns.placements
+        rows = self._without_over_cap(rows, columns, by_user, interval, window)
         counters["routed"] += len(rows)
         counters["capped"] += int(good.sum()) - len(rows)
         block = ByUserBlock(
@@ -307,7 +310,6 @@ class RouteStage(Stage):
             keys=columns.keys,
             values=columns.values,
         )
-        by_user = placements(columns.users) if columns.placements is None else columns.placements
         self._add(block, rows, of_placements(by_user, self._partitions))
 
     def _learn_skipped(self) -> None:
@@ -341,20 +343,25 @@ class RouteStage(Stage):
         for number, blocks in by_user_codec.by_partition(block, rows, partitions, self.services.max_record_bytes):
             self._blocks.setdefault(number, []).extend(blocks)
 
-    def _without_over_cap(self, rows: Rows, columns: RawColumns, interval: Int64s, window: Int64s) -> Rows:
+    def _without_over_cap(
+        self, rows: Rows, columns: RawColumns, by_user: Hashes, interval: Int64s, window: Int64s
+    ) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
-        Which those are, `EarlyDrop` says from a user's records of one interval in this batch. All others must stay.
+        Which those are, `EarlyDrop` says from a user's records of one interval in this batch. All others must stay. by_user: uint32,
+        placements of users.
         """
         # What may be dropped need not be. Only users who bring much are worth the sorting.
-        if int(np.bincount(columns.user[rows]).max()) <= self._early_drop.least:
+        of_user = columns.user[rows]
+        much = np.bincount(of_user) > self._early_drop.least
+        if not much.any():
             return rows
-        order = rows[np.lexsort((rows, interval[rows], window[rows], columns.user[rows]))]
-        changes = np.zeros(len(order), np.bool_)
-        for column in (columns.user, window, interval):
-            changes[1:] |= column[order[1:]] != column[order[:-1]]
-        member = np.cumsum(changes, dtype=np.int32)
-        return np.sort(order[self._early_drop.arriving(member, columns.key[order], columns.keys)])
+        busy = rows[much[of_user]]
+        user = columns.user[busy]
+        arriving = self._early_drop.arriving(
+            user, by_user[user], window[busy], interval[busy], columns.key[busy], columns.keys
+        )
+        return np.setdiff1d(rows, busy[~arriving], assume_unique=True)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from susurrus.mechanisms.arrays import Bools, Int32s
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.compiled_user_table import user_table
+from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.mechanisms.histogram.user_table import Closed, Codes, Lists, UserTable
 
 CHANGES, GATHERED, BEFORE = b"v", b"g", b"u"
@@ -89,6 +90,7 @@ class UserState:
         users: Sequence[Users],
         key: Int32s,
         codes: Codes,
+        priority: Hashes,
         trigger: int,
         public: Bools | None,
     ) -> tuple[Closed, list[tuple[bytes, bytes]]]:
@@ -97,7 +99,7 @@ class UserState:
         known = len(table)
         numbers = [self._enter(window, table, names)[user] for user, names in users]
         number = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
-        closed = table.close(number, key, codes, trigger, public)
+        closed = table.close(number, key, codes, priority, trigger, public)
         names = table.names(known)
         if not names and not len(closed.changes.user):
             return closed, []

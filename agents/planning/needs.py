@@ -15,6 +15,8 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.sample import Sample
 from susurrus.mechanisms.arrays import Bools, Int64s
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
+from susurrus.mechanisms.histogram.record_order import Hashes, RecordOrder
+from susurrus.topics.wire.partitioner import placements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +41,20 @@ def needs_of(sample: Sample, settings: HistogramSettings, bounding: Bounding) ->
     in_window = _starts(user, window)
     of_key = _starts(user, window, key)
     counts = _place(of_key) < settings.bounds.max_records_per_key
+    trigger = np.ones(len(time), np.int64)
+    if sample.timed:
+        # A trigger that only longer windows have counts as the usual window's last one.
+        trigger += np.clip(calendar.interval(time) - calendar.first_intervals(window), 0, settings.triggers - 1)
     most_keys = MAX_LISTED_KEYS if bounding.whole_lists else settings.bounds.max_keys_per_user
     if most_keys is not None:
-        counts &= _first_keys(in_window, of_key, time, most_keys)
+        # A hash of the key, as in a pipeline, but a public one: a sample has no names of users, and its user's records alone decide.
+        names = placements(sample.key_names)[key]
+        priority = RecordOrder(b"susurrus tune").priorities(0, np.zeros(len(key), np.uint32), names)
+        counts &= _first_keys(in_window, of_key, trigger, priority, most_keys)
     group = np.cumsum(in_window) - 1
     if bounding.ledger is None:
         needed = np.bincount(group[counts], minlength=int(in_window.sum()))
     else:
-        trigger = np.full(len(time), 1)
-        if sample.timed:
-            trigger = (
-                # A trigger that only longer windows have counts as the usual window's last one.
-                np.clip(calendar.interval(time) - calendar.first_intervals(window), 0, settings.triggers - 1) + 1
-            )
         needed = _of_ledger(bounding, group, of_key, counts, trigger)
     return Needs(
         user=user[in_window],
@@ -92,11 +95,11 @@ def _place(starts: Bools) -> Int64s:
     return place
 
 
-def _first_keys(in_window: Bools, of_key: Bools, time: Int64s, most: int) -> Bools:
+def _first_keys(in_window: Bools, of_key: Bools, trigger: Int64s, priority: Hashes, most: int) -> Bools:
     """Whether the row's key is among the first of its user and window."""
     group = np.cumsum(in_window) - 1
     heads = np.flatnonzero(of_key)
-    order = np.lexsort((time[heads], group[heads]))
+    order = np.lexsort((priority[heads], trigger[heads], group[heads]))
     place = np.empty(len(heads), np.int64)
     place[order] = _place(_starts(group[heads][order]))
     first: Bools = (place < most)[np.cumsum(of_key) - 1]

@@ -4,7 +4,7 @@ Flow: workload → `spool` (Bounding.close on every user, compact columns per tr
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,12 +12,23 @@ import numpy.typing as npt
 
 from susurrus.agents.planning.workload import UserRecords, Workload
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding, UserKeys
+from susurrus.mechanisms.histogram.record_order import Hashes, RecordOrder, in_order
 
 UNKEPT = -WEIGHT_ONE
 """Weight of a record in a `Spool` that is not kept, though it put its key on the user's list."""
 
 Progress = Callable[[str, int, int], None]
 """Takes what is being done, how much of it is done, and the total."""
+
+
+Priorities = Callable[[UserRecords, int], Hashes]
+"""uint32[n]: the order of each user's records within a trigger (`RecordOrder`), from a chunk and the users before it."""
+_PUBLIC_ORDER = RecordOrder(b"susurrus offline")
+
+
+def public_priorities(records: UserRecords, before: int) -> Hashes:
+    """Those of a public secret, over the numbers of users and keys: `Priorities`."""
+    return _PUBLIC_ORDER.priorities(0, (records.user + np.int64(before)).astype(np.uint32), records.key.astype(np.uint32))
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -77,13 +88,17 @@ def spool(
     *,
     measures: Measures | None = None,
     ends: Sequence[int] | None = None,
+    priorities: Priorities | None = None,
     filed: Callable[[UserRecords, npt.NDArray[np.int32], npt.NDArray[np.bool_]], None] | None = None,
     progress: Progress = silent,
 ) -> Spool:
-    """Caps every user's records in order of time and files them by trigger.
+    """Caps every user's records trigger by trigger and files them.
+
+    Within a trigger they count in the order of a keyed hash, as in bound. By default the hash is that of a public secret over the
+    numbers of users and keys, so which of a trigger's records are kept is another choice than a pipeline's, of the same kind.
 
     measures: of the columns, where they are others than one count of records. ends: the checkpoints; by default each quarter's
-    end. filed: called for every chunk, with its records,
+    end. priorities: of a pipeline that runs. filed: called for every chunk, with its records,
     int32[n] their triggers and bool[n] which of them are kept.
 
     `Bounding.close` is called once per chunk of users with the whole day instead of once per trigger with a state: a
@@ -103,6 +118,7 @@ def spool(
         result.adds = [[] for _ in range(triggers)]
         result.truths = np.zeros((len(ends), len(names), measures.columns), np.int64)
     for records in workload.chunks():
+        records = _in_order(records, triggers, (priorities or public_priorities)(records, result.users))
         trigger = records.trigger(triggers)
         if bounding.ledger is None:
             bounded = caps.close(
@@ -145,6 +161,16 @@ def spool(
         result.kept += int((weights >= 0).sum())
         progress("reading and bounding, users", result.users, workload.users)
     return result
+
+
+def _in_order(records: UserRecords, triggers: int, priority: Hashes) -> UserRecords:
+    """The records by user, trigger and priority; those of one priority stay in order of time."""
+    place = records.user.astype(np.int64) * (triggers + 1) + records.trigger(triggers)
+    order = in_order(place, priority)
+    values = None if records.values is None else records.values[order]
+    return replace(
+        records, user=records.user[order], key=records.key[order], time=records.time[order], values=values
+    )
 
 
 def within_ledger(

@@ -1,8 +1,8 @@
 """The caps: which of a user's records count, decided from that user's own records alone.
 
-    by-user records of one closed trigger, sorted by (user, source partition, raw offset) ──close──▶ kept, first, weight
+    by-user records of one closed trigger, by user, each user's in its order (record_order.py) ──close──▶ kept, first, weight
 
-The order of the rows is the caller's and is part of the guarantee: no other user's record may influence it.
+The order of a user's rows is the caller's and is part of the guarantee: no other user's record may influence it.
 Argument and neighbour relation: docs/guarantees/bounding.md.
 """
 
@@ -22,7 +22,7 @@ MAX_LISTED_KEYS = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKeys:
-    """What U users already brought in their window, compressed by user, in order of first occurrence.
+    """What U users already brought in their window, compressed by user, in the order in which the keys came.
 
     indptr int64[U + 1]; key int32[nnz]: codes of the batch, or a negative number, unique per distinct key, for a key
     the batch does not hold; count int32[nnz]: kept records of the key (at most m), 0 only where whole lists are kept;
@@ -58,7 +58,7 @@ class Bounded:
 
     kept bool[n]; first bool[n]: first kept record of that (window, user, key); listed bool[n]: the record that put its key on the
     user's list, which is `first` unless whole lists are kept; weight int64[n]: selection weight in units of 2^-20 where listed
-    and not public, else 0; state: updated, same key codes, order of first occurrence kept.
+    and not public, else 0; state: updated, same key codes, in the same order, new ones behind.
     """
 
     kept: npt.NDArray[np.bool_]
@@ -194,8 +194,8 @@ class Bounding:
     def arriving(self, user: npt.NDArray[np.int32], key: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """bool[n]: False for records that `close` would drop without a trace, whatever their users brought before.
 
-        user, key: as for `close`, of the records of one interval, or of any part of it that leaves out none between two of its
-        own. Argument: docs/guarantees/bounding.md, "Dropping records early".
+        user, key: as for `close`, of the records of one interval or of any part of them, in the order that they have in `close`.
+        Argument: docs/guarantees/bounding.md, "Dropping records early".
         """
         if self.max_keys is not None:
             return np.ones(len(user), np.bool_)  # a cap on distinct keys is not monotone: history may name the key

@@ -77,8 +77,8 @@ class Closing(Factored):
 
         ranked_keys: int = constant(
             10,
-            "Keys per user, of those not published yet and in order of first occurrence, that carry weight in the "
-            "selection.",
+            "Keys per user, the first of those not published yet, that carry weight in the selection. Which of one trigger come "
+            "first, a keyed hash decides.",
             ge=1,
             le=MAX_RANKED_KEYS,
         )
@@ -101,8 +101,7 @@ class Closing(Factored):
         )
         keys: int = constant(
             16,
-            "Keys per user, of those still not published and in order of first occurrence, that are measured at the last "
-            "trigger. At least `ranked_keys`.",
+            "Keys per user, the first of those still not published, that are measured at the last trigger. At least `ranked_keys`.",
             ge=1,
             le=MAX_RANKED_KEYS,
         )

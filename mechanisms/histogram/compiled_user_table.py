@@ -12,6 +12,7 @@ from susurrus.mechanisms.compiled import compiled
 from susurrus.mechanisms.histogram import bounding as bounding_module
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
 from susurrus.mechanisms.histogram.per_key import offsets
+from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.mechanisms.histogram.user_table import Changes, Closed, Codes, Lists, UserTable, spends
 
 _UNRANKED = np.uint32(1 << 31)
@@ -97,7 +98,15 @@ class CompiledUserTable(UserTable):
         columns = (np.ascontiguousarray(column) for column in (user, code, unranked.view(np.uint8), added))
         self._table.apply(*columns, root)
 
-    def close(self, user: Int32s, key: Int32s, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
+    def close(
+        self,
+        user: Int32s,
+        key: Int32s,
+        codes: Codes,
+        priority: Hashes,
+        trigger: int,
+        public: Bools | None = None,
+    ) -> Closed:
         """As in the definition."""
         bounding = self.bounding
         if (public is None) != (bounding.lag is None):
@@ -106,6 +115,7 @@ class CompiledUserTable(UserTable):
             np.ascontiguousarray(user, np.int32),
             np.ascontiguousarray(key, np.int32),
             np.ascontiguousarray(codes, np.uint32),
+            np.ascontiguousarray(priority, np.uint32),
             None if public is None else np.ascontiguousarray(public).view(np.uint8),
             None if bounding.weights is None else np.ascontiguousarray(bounding.weights[:, trigger - 1], np.int64),
             one=WEIGHT_ONE,
@@ -114,7 +124,7 @@ class CompiledUserTable(UserTable):
         )
         if closed is None:
             # Of such a user's records in one interval not all are considered.
-            return super().close(user, key, codes, trigger, public)
+            return super().close(user, key, codes, priority, trigger, public)
         flags, weight, users, keys, added = closed
         flag = np.frombuffer(flags, np.uint8)
         return Closed(

@@ -28,7 +28,7 @@ from typing import Any, Literal, Self, TypeVar
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.cells import MAX_BUCKETS
 
-MECHANISM_VERSION = 1
+MECHANISM_VERSION = 2
 """Goes into every digest and so into every noise label: a change of any formula must raise it."""
 
 MAX_TRIGGERS = 2_048

@@ -82,7 +82,7 @@ class ListWeights:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """(weight on keys not public, weight on public keys), int64[n] each, in units of 2^-20.
 
-        indptr: int64[U + 1], the users' lists; unit: int64[n], of the list's keys in order of first occurrence: 0 where the key is
+        indptr: int64[U + 1], the users' lists; unit: int64[n], of the list's keys in the order of the list: 0 where the key is
         not public, else what a user whose list is short puts on it (`public_units`), at most 2^20.
         """
         users = len(indptr) - 1

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
+from susurrus.mechanisms.histogram.record_order import Hashes, in_order
 
 Codes = npt.NDArray[np.uint32]
 
@@ -30,7 +31,7 @@ _USER_BYTES = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lists:
-    """The lists of U users, compressed by user, in order of first occurrence.
+    """The lists of U users, compressed by user, in the order in which the keys came on them.
 
     indptr int64[U + 1]; code uint32[n]: keys, distinct within a list; count int32[n]: kept records; unranked bool[n]: the key took
     no rank; spent int64[n]: of a ledger, or the same as count where nothing more is needed; charged int64[U]: 0 without a ledger.
@@ -62,7 +63,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What an interval changes in the lists: one row per (user, key), by user, and of a user in the order of its records.
+    """What an interval changes in the lists: one row per (user, key), by user, and of a user in the order in which its records count.
 
     user int64[c]: numbers, not decreasing; key int32[c]: place among the batch's keys; added int64[c]: kept records, 0 only where a
     key comes on a whole list and nothing is kept of it.
@@ -218,13 +219,22 @@ class UserTable:
                 self._spent[at] = earlier + added * root
         self._count[at] += added.astype(np.int32)
 
-    def close(self, user: Int32s, key: Int32s, codes: Codes, trigger: int, public: Bools | None = None) -> Closed:
+    def close(
+        self,
+        user: Int32s,
+        key: Int32s,
+        codes: Codes,
+        priority: Hashes,
+        trigger: int,
+        public: Bools | None = None,
+    ) -> Closed:
         """Apply the caps to the window's records of one interval, and note what they change.
 
-        user int32[n]: numbers; key int32[n]: places in codes; rows in the order of (source, raw offset). codes uint32[K]: of the
-        batch's keys. trigger: 1-based, of this window. public bool[K]: as `Bounding.close` takes it, by key. Raises as that does.
+        user int32[n]: numbers; key int32[n]: places in codes; rows by (source, raw offset). codes uint32[K]: of the batch's keys.
+        priority uint32[n]: a user's records count in this order (`RecordOrder`), those of equal priority in that of the rows.
+        trigger: 1-based, of this window. public bool[K]: as `Bounding.close` takes it, by key. Raises as that does.
         """
-        order = np.argsort(user, kind="stable")
+        order = in_order(user, priority)
         members, member = np.unique(user[order].astype(np.int64), return_inverse=True)
         found, code_of = np.unique(codes, return_inverse=True)
         keys = key[order]

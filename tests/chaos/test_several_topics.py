@@ -93,9 +93,10 @@ def test_users_and_their_caps_are_those_of_all_topics_whoever_is_killed(kafka: B
         assert totals["dead_letter"] == 0
         # With caps for each topic, all records of every user would be kept.
         assert totals["kept"] == USERS * CAP
-        # The order is (source, offset), and the sources of the first topic come first: its records are kept before the other's.
+        # A user's records of all topics have one order, in which the topic is of no account.
         by_topic = Counter(key // 100 for key in kept(pipeline).elements())
-        assert by_topic == {1: USERS * EACH, 2: USERS * (CAP - EACH)}
+        assert by_topic.total() == USERS * CAP
+        assert 0.3 < by_topic[1] / (USERS * CAP) < 0.7
         start = next(
             record
             for message in kafka.read_all(pipeline.settings.topic("ledger"))

@@ -1,6 +1,7 @@
 //! The users of one open window and what they brought: `histogram/user_table.py` as a loop over single records.
 //!
-//! The loop is the rule as docs/guarantees/bounding.md states it, one record after the other in the order of (source, raw offset).
+//! The loop is the rule as docs/guarantees/bounding.md states it, one record after the other: by user, those of a user by priority,
+//! those of equal priority in the order of the rows, which is (source, raw offset).
 //! Integers only. Columns come and go as bytes in the machine's order.
 
 use std::collections::hash_map::{HashMap, RandomState};
@@ -254,7 +255,7 @@ impl UserTable {
         let mut flags = vec![0u8; rows.user.len()];
         let mut weight = vec![0i64; rows.user.len()];
         let mut changes: Vec<Change> = Vec::new();
-        for row in 0..rows.user.len() {
+        for row in rows.in_order() {
             let number = rows.user[row] as u32;
             let key = rows.key[row];
             let code = rows.codes[key as usize];
@@ -346,11 +347,28 @@ struct Rows {
     user: Vec<i32>,
     key: Vec<i32>,
     codes: Vec<u32>,
+    priority: Vec<u32>,
     public: Option<Vec<u8>>,
     weights: Option<Vec<i64>>,
     one: i64,
     root: i64,
     longest: i64,
+}
+
+impl Rows {
+    /// The rows by user, of a user by priority; those of equal priority as they are.
+    fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
+        let of_row = |(row, (&user, &priority)): (usize, (&i32, &u32))| {
+            (
+                u64::from(user as u32) << 32 | u64::from(priority),
+                row as u32,
+            )
+        };
+        let columns = self.user.iter().zip(&self.priority);
+        let mut order: Vec<(u64, u32)> = columns.enumerate().map(of_row).collect();
+        order.sort_unstable(); // no two are equal
+        order.into_iter().map(|(_, row)| row as usize)
+    }
 }
 
 fn name_of<'a>(names: &'a [u8], ends: &[usize], number: u32) -> &'a [u8] {
@@ -359,9 +377,8 @@ fn name_of<'a>(names: &'a [u8], ends: &[usize], number: u32) -> &'a [u8] {
     &names[start..ends[number]]
 }
 
-/// By user, and of a user in the order of its records; one row per (user, key).
-fn merged(mut changes: Vec<Change>) -> Vec<Change> {
-    changes.sort_by_key(|change| change.user); // stable
+/// One row per (user, key), of changes by user.
+fn merged(changes: Vec<Change>) -> Vec<Change> {
     let mut result: Vec<Change> = Vec::with_capacity(changes.len());
     let mut begin = 0;
     let mut seen: HashMap<u32, usize> = HashMap::new();
@@ -650,7 +667,7 @@ impl UserTable {
 
     /// (flags u8, weight i64, and user i64, key i32, added i64 of the changes); None, and nothing is changed, where a user has more rows
     /// than `longest` and whole lists are kept.
-    #[pyo3(signature = (user, key, codes, public, weights, *, one, root, longest))]
+    #[pyo3(signature = (user, key, codes, priority, public, weights, *, one, root, longest))]
     #[allow(clippy::too_many_arguments)]
     fn close<'py>(
         &mut self,
@@ -658,6 +675,7 @@ impl UserTable {
         user: &Bound<'py, PyAny>,
         key: &Bound<'py, PyAny>,
         codes: &Bound<'py, PyAny>,
+        priority: &Bound<'py, PyAny>,
         public: Option<&Bound<'py, PyAny>>,
         weights: Option<&Bound<'py, PyAny>>,
         one: i64,
@@ -668,6 +686,7 @@ impl UserTable {
             user: column(py, user)?,
             key: column(py, key)?,
             codes: column(py, codes)?,
+            priority: column(py, priority)?,
             public: public.map(|public| column(py, public)).transpose()?,
             weights: weights.map(|weights| column(py, weights)).transpose()?,
             one,
@@ -676,6 +695,14 @@ impl UserTable {
         };
         self.check_numbers(&rows.user)?;
         let keys = rows.codes.len();
+        if rows.priority.len() != rows.user.len() {
+            return Err(PyValueError::new_err("priority: must have one row per row"));
+        }
+        if rows.user.len() > u32::MAX as usize {
+            return Err(PyOverflowError::new_err(
+                "rows: more than 2^32 in one interval",
+            ));
+        }
         if rows.key.len() != rows.user.len()
             || rows.key.iter().any(|&key| key < 0 || key as usize >= keys)
         {

@@ -12,7 +12,9 @@ from susurrus.agents.demo.machinery import configured
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.embedded import PARTITIONS
+from susurrus.mechanisms.calendar import WindowStart
 from tests.agents.histogram.test_terminal_table import snapshot
+from tests.reference import canonical, priority
 
 LOG = WebLog()
 
@@ -30,9 +32,17 @@ def test_what_counts_is_what_the_pipeline_keeps(tmp_path: Path) -> None:
     by_default = kept_counts(LOG, HistogramSettings.of(configured(demo, tmp_path, "x:1")))
     demo.sections = demo.sections.replace("[privacy]", '[privacy]\nstrategy = "toeplitz"')
     (tmp_path / "capped").mkdir()
-    capped = kept_counts(LOG, HistogramSettings.of(configured(demo, tmp_path / "capped", "x:1")))
+    settings = HistogramSettings.of(configured(demo, tmp_path / "capped", "x:1"))
+    capped = kept_counts(LOG, settings)
     # A plain cap keeps each host's first urls. Records of later triggers cost less where they are charged by trigger.
-    assert capped == Counter(url for urls in LOG.urls_of_host.values() for url in urls[:32])
+    day = settings.calendar.window_at(WindowStart(settings.start.first_window or 0))
+    urls_of: dict[str, dict[str, tuple[int, int]]] = {}
+    for visit in LOG.visits:
+        hour = visit.time // 3_600
+        turn = priority(settings.secret(), day, canonical(visit.host), canonical(visit.url))
+        urls = urls_of.setdefault(visit.host, {})
+        urls[visit.url] = min(urls.get(visit.url, (hour, turn)), (hour, turn))
+    assert capped == Counter(url for urls in urls_of.values() for url in sorted(urls, key=urls.__getitem__)[:32])
     assert capped.total() < by_default.total() < true.total()
     assert all(by_default[url] <= count for url, count in true.items())
 

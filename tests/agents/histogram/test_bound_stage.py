@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram import bounding
 from susurrus.topics import bounded, by_user, published_keys, tick
@@ -28,7 +30,7 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, WINDOW, Runner, born, number_of, services_of, tick_behind
-from tests.reference import NO_LAST_LOOK
+from tests.reference import NO_LAST_LOOK, priority
 
 HOUR = 3_600_000
 INTERVALS = 4  # a window, and two intervals more for late records
@@ -194,13 +196,20 @@ Increments = dict[tuple[int, int, bytes], list[int]]
 
 
 Lists = dict[tuple[int, bytes], dict[bytes, int]]
-"""(window start, user) -> records kept by key, in order of first occurrence; 0 where a key is on the list only."""
+"""(window start, user) -> records kept by key, in the order in which they came; 0 where a key is on the list only."""
+
+
+def turn(services: Services, event: Event) -> tuple[int, ...]:
+    """What orders the events of a user and window."""
+    source, offset, interval, start, user, key, _value = event
+    window = services.calendar.window_at(WindowStart(start))
+    return interval, priority(services.secret, window, user, key), source, offset
 
 
 def slow(
     services: Services, events: list[Event], *, same: Callable[[bytes], bytes] = bytes, lists: Lists | None = None
 ) -> Increments:
-    """One record at a time, in the order (interval, source, offset). Keys with the same ``same`` are one key to the caps.
+    """One record at a time, by interval, and then in the order of the pipeline. Keys with the same ``same`` are one key to the caps.
 
     lists: where given, it is filled.
     """
@@ -210,7 +219,7 @@ def slow(
     ledgers: dict[tuple[int, bytes], SlowLedger] = defaultdict(lambda: SlowLedger(services))
     brought_at: dict[tuple[int, int, bytes], set[bytes]] = defaultdict(set)
     result: Increments = defaultdict(lambda: [0] * 5)
-    for _source, _offset, interval, start, user, key, value in sorted(events, key=lambda e: (e[2], e[0], e[1])):
+    for _source, _offset, interval, start, user, key, value in sorted(events, key=partial(turn, services)):
         brought, name = seen[start, user], same(key)
         trigger = max(1, interval - (start - WINDOW) // HOUR + 1)
         new, kept = name not in brought, brought.get(name, 0) < plan.max_records_per_key
@@ -638,11 +647,11 @@ def test_no_user_leaves_bound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fetches", range(4))
 def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: int, tmp_path: Path) -> None:
-    """Two sources: by-user's order follows fetch timing, so caps must not."""
-    ours = services(max_records_per_user=2, max_records_per_key=1)
+    """Two sources: by-user's order follows fetch timing, so caps must not, neither of keys nor of one key's records."""
+    ours = services(max_records_per_user=4, max_records_per_key=2)
     digest = ours.config_digest
     mine: list[list[Event]] = [
-        [(source, n, 0, WINDOW, b'"me"', b'"k%d-%d"' % (source, n), 0)] for source in range(2) for n in range(3)
+        [(source, n, 0, WINDOW, b'"me"', b'"k%d"' % (n % 3), 10**n + source)] for source in range(2) for n in range(9)
     ]
     others: list[list[Event]] = [
         [(source, 100 + n, 0, WINDOW, b'"o%d"' % n, b'"k"', 0)] for source in range(2) for n in range(20 * fetches)
@@ -654,8 +663,40 @@ def test_another_users_load_never_decides_which_of_my_records_are_kept(fetches: 
         log.append(block_of(dice.choice([p for p in per_source if p]).pop(0)))
     log += [ticked(log, 0, 0, digest), ticked(log, 1, 0, digest)]
     runner = run(ours, log, tmp_path / "s")
-    kept = {key for _, _, key in released(runner) if key != b'"k"'}
-    assert kept == {b'"k0-0"', b'"k0-1"'}
+    kept = {key: row[2:] for (_, _, key), row in released(runner).items() if key != b'"k"'}
+    first = sorted([b'"k0"', b'"k1"', b'"k2"'], key=lambda key: turn(ours, (0, 0, 0, WINDOW, b'"me"', key, 0)))[:2]
+    # Of each key the records of the first source, in the order of its log.
+    assert kept == {key: [2, 1, 10 ** int(key[2:3]) + 10 ** (int(key[2:3]) + 3)] for key in first}
+
+
+@pytest.mark.parametrize("strategy", ["toeplitz", ALONE, "closing"])
+def test_where_a_triggers_records_stand_in_the_log_changes_nothing_if_their_keys_differ(
+    strategy: str, tmp_path: Path
+) -> None:
+    """Users bring more keys to every trigger than their caps hold. The same records, dealt to sources and offsets anew."""
+    ours = services(strategy, max_records_per_user=5, max_records_per_key=1, counted=2)
+    dice = random.Random(8)
+    came = [
+        (interval, b'"u%d"' % user, b'"k%d"' % key, dice.randrange(50))
+        for interval in range(INTERVALS)
+        for user in range(4)
+        for key in dice.sample(range(30), 9)
+    ]
+    found: list[Any] = []
+    for attempt in range(3):
+        dice.shuffle(came)
+        events: list[Event] = [
+            (dice.randrange(SOURCES), offset, interval, WINDOW, user, key, value)
+            for offset, (interval, user, key, value) in enumerate(came)
+        ]
+        by_source = [block_of([event for event in events if event[0] == source]) for source in range(SOURCES)]
+        runner = run(ours, closed(ours, by_source, TRIGGERS - 1), tmp_path / str(attempt))
+        assert released(runner) == slow(ours, events)
+        found.append((released(runner), measured(runner)))
+    assert found[0] == found[1] == found[2]
+    kept = sum(row[2] for row in found[0][0].values())
+    assert 4 * 5 <= kept < len(came) / 2
+    assert bool(found[0][1]) == (strategy == "closing")
 
 
 def test_an_interval_waits_for_what_was_published_before_it_and_those_without_events_do_not(tmp_path: Path) -> None:
@@ -896,8 +937,10 @@ def test_a_key_that_is_on_a_list_and_not_kept_counts_its_user_when_a_later_recor
     """Behind three records of the last trigger but one, the ledger has room for one of the last trigger only."""
     ours = services("closing", max_records_per_user=3, max_records_per_key=1, lag=TRIGGERS, declared=[])
     last = TRIGGERS - 1
-    names = [b'"a"', b'"b"', b'"c"', b'"d"', b'"e"', b'"d"', b'"e"']
-    events: list[Event] = [(0, n, last - (n < 5), WINDOW, b'"u"', name, 7) for n, name in enumerate(names)]
+    names = [b'"a"', b'"b"', b'"c"', b'"d"', b'"e"']
+    names.sort(key=lambda name: turn(ours, (0, 0, 0, WINDOW, b'"u"', name, 0)))
+    come = [*reversed(names), names[4], names[3]]
+    events: list[Event] = [(0, n, last - (n < 5), WINDOW, b'"u"', name, 7) for n, name in enumerate(come)]
     runner = Followed(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
     log = closed(ours, [block_of(events)], last)
     runner.feed(log, len(log))
@@ -910,7 +953,7 @@ def test_a_key_that_is_on_a_list_and_not_kept_counts_its_user_when_a_later_recor
     assert {place[2]: row[2:] for place, row in found.items() if place[0] == last - 1} == {
         **{name: [1, 1, 7] for name in names[:3]},
     }
-    assert {place[2]: row for place, row in found.items() if place[0] == last} == {b'"d"': [0, 0, 1, 1, 7]}
+    assert {place[2]: row for place, row in found.items() if place[0] == last} == {names[3]: [0, 0, 1, 1, 7]}
     assert {place[2] for place, row in measured(runner).items() if row[0]} == set(names[:3])
 
 

@@ -363,9 +363,11 @@ def test_with_whole_lists_no_key_is_dropped_on_arrival(
     assert as_it_is == whole
     begin = RouteStage.__init__
 
+    level: Any = SimpleNamespace(bounding=Bounding(max_records=4, max_records_per_key=per_key), lists=None)
+
     def eager(self: RouteStage, *arguments: Any) -> None:
         begin(self, *arguments)
-        self._early_drop = EarlyDrop([Bounding(max_records=4, max_records_per_key=per_key)], None)
+        self._early_drop = EarlyDrop([level], None, arguments[0].secret)
 
     monkeypatch.setattr(RouteStage, "__init__", eager)
     assert found("c", 2) != whole

@@ -16,6 +16,7 @@ from susurrus.agents.planning.sources import NoData, OfLaw, OfSample
 from susurrus.agents.planning.spool import spool
 from susurrus.agents.planning.windows import windows_of
 from susurrus.mechanisms.histogram.registry import STRATEGIES
+from tests.agents.planning.ordered import ordered
 from tests.agents.planning.settings import BEGIN, HOUR, configuration, sample, settings
 from tests.reference import NO_LAST_LOOK
 
@@ -88,7 +89,11 @@ def test_sums_are_those_of_caps_that_go_record_by_record(name):
     kept: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     counts: dict[int, int] = defaultdict(int)
     pairs: dict[tuple[int, int], int] = defaultdict(int)
-    for user, key, value in zip(data.user.tolist(), data.key.tolist(), data.values[:, 0].tolist(), strict=True):
+    (window,) = windows_of(data, given)
+    (records,) = ordered(window.workload.chunks(), 12)
+    assert records.values is not None
+    columns = (records.user, records.key, records.values[:, 0])
+    for user, key, value in zip(*map(np.ndarray.tolist, columns), strict=True):
         if pairs[user, key] == 2 or counts[user] == 5:
             continue
         kept[key][0] += 1
@@ -96,7 +101,6 @@ def test_sums_are_those_of_caps_that_go_record_by_record(name):
         kept[key][2] += min(value, 50)
         counts[user] += 1
         pairs[user, key] += 1
-    (window,) = windows_of(data, given)
     spooled = spool(window.workload, strategy.bounding, 12, measures=LayoutMeasures(given.layout))
     sums = np.zeros((len(data.key_names), 3), np.int64)
     assert spooled.adds is not None

@@ -11,7 +11,9 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.needs import needs_of
 from susurrus.agents.planning.sample import Sample
 from susurrus.mechanisms.histogram.bounding import UserKeys
+from susurrus.mechanisms.histogram.record_order import RecordOrder
 from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.topics.wire.partitioner import placements
 from tests.agents.planning.test_sample import START, settings_with
 
 HOUR = 3_600_000
@@ -29,7 +31,7 @@ def sample_of(records: list[tuple[int, int, int]], values: Any = None, *, timed:
         time=START + time * HOUR,
         values=np.zeros((n, 0), np.int64) if values is None else np.array(values).reshape(n, -1),
         users=len(set(user.tolist())),
-        key_names=[b"%d" % code for code in range(10)],
+        key_names=[b"%d" % code for code in range(40)],
         read=n,
         dropped={},
         timed=timed,
@@ -42,9 +44,11 @@ def kept(sample: Sample, settings: HistogramSettings, user: int, window: int) ->
     rows = (sample.user == user) & (settings.calendar.window_of(sample.time) == window)
     key, time = sample.key[rows], sample.time[rows]
     trigger = (time - settings.calendar.window_start(window)) // settings.window.trigger_every + 1  # type: ignore[arg-type]
+    turn = RecordOrder(b"susurrus tune").priorities(0, np.zeros(40, np.uint32), placements(sample.key_names))
     state, total = UserKeys.empty(1), 0
     for number in range(1, settings.triggers + 1):
         now = np.flatnonzero(trigger == number)
+        now = now[np.argsort(turn[key[now]], kind="stable")]
         public = None if bounding.lag is None else np.zeros(len(now), np.bool_)
         outcome = bounding.close(np.zeros(len(now), np.int32), key[now], np.array([number], np.int32), state, public)
         state, total = outcome.state, total + int(outcome.kept.sum())

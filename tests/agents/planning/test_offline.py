@@ -21,6 +21,7 @@ from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums
+from tests.agents.planning.ordered import ordered
 from tests.reference import NO_LAST_LOOK
 
 STRATEGIES = ["toeplitz", "closing", "dp-sqlp"]
@@ -67,7 +68,7 @@ def test_bounding_a_day_at_once_equals_bounding_each_trigger_with_its_state(stra
     bounding = build_strategy(make_plan(strategy, T, max_records_per_key=2)).bounding
     day = small_day(users=600, keys=40)
     whole = spool(day, bounding, T)
-    (records,) = day.chunks()
+    (records,) = ordered(day.chunks(), T)
     state, trigger = UserKeys.empty(records.users), records.trigger(T)
     for number in range(1, T + 1):
         now = trigger == number
@@ -170,7 +171,7 @@ def test_a_run_whose_ranks_wait_equals_bounding_each_trigger_with_its_state_and_
         found[codes[step.published]] = np.minimum(found[codes[step.published]], trigger)
 
     offline = run(mechanism, spool(day, mechanism.bounding, T), noise, released=released)
-    chunks = list(day.chunks())
+    chunks = ordered(day.chunks(), T)
     state = [UserKeys.empty(records.users) for records in chunks]
     since = np.full(len(day.key_names), T + lag + 1)
     table, nothing = StateTable(mechanism, len(since)), np.zeros(len(since), np.bool_)

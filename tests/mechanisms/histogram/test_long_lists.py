@@ -19,7 +19,7 @@ from susurrus.mechanisms.histogram import bounding as bounding_module
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.compiled_user_table import CompiledUserTable
 from susurrus.mechanisms.histogram.user_table import Closed, UserTable
-from tests.mechanisms.histogram.test_user_table import TABLES, TRIGGERS, columns_of, configured, lists_of
+from tests.mechanisms.histogram.test_user_table import TABLES, TRIGGERS, columns_of, configured, lists_of, priorities
 
 USERS = 5
 RANKS = 300
@@ -80,7 +80,7 @@ CASES = st.builds(
 
 def close(table: UserTable, batch: tuple[list[bytes], Any, Any], codes: Any, trigger: int) -> Closed:
     names, key, public = batch
-    return table.close(table.enter(names), key, codes, trigger, public)
+    return table.close(table.enter(names), key, codes, priorities(names, key, 1_000), trigger, public)
 
 
 def moved(table: UserTable, dice: np.random.Generator) -> UserTable:
@@ -133,12 +133,13 @@ def test_every_key_of_a_long_list_keeps_its_own_count(make: Any, most: int | Non
     brought: dict[bytes, dict[int, int]] = {}
     lengths = []
     for trigger, batch in enumerate(case.batches(), 1):
-        wanted = []
-        for user, key in zip(batch[0], batch[1].tolist(), strict=True):
+        wanted = [(False, False)] * len(batch[0])
+        for row in np.argsort(priorities(batch[0], batch[1], 1_000), kind="stable").tolist():
+            user, key = batch[0][row], int(batch[1][row])
             mine, code = brought.setdefault(user, {}), int(codes[key])
             kept = mine.get(code, 0) < per_key and sum(mine.values()) < records
             kept = kept and (code in mine or most is None or len(mine) < most)
-            wanted.append((kept, kept and code not in mine))
+            wanted[row] = kept, kept and code not in mine
             if kept:
                 mine[code] = mine.get(code, 0) + 1
         got = close(table, batch, codes, trigger)

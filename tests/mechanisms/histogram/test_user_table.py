@@ -1,7 +1,9 @@
 """The table of a window's users: its two programs against each other, against `Bounding.close` and against a loop."""
 
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -81,9 +83,22 @@ def public_of(batch: int, bounding: Bounding) -> Any:
     return None if bounding.lag is None else np.arange(8) % (batch + 2) == 0
 
 
+def priorities(names: Sequence[bytes], key: Any, several: int = 5) -> Any:
+    """uint32[n], a function of user and key with few values, of which some are the largest: keys share one."""
+    mixed = [crc32(b"%s %d" % (name, of)) % several for name, of in zip(names, key.tolist(), strict=True)]
+    return np.array(mixed, np.uint32) * np.uint32((2**32 - 1) // (several - 1))
+
+
+def turns(rows: list[tuple[int, int]]) -> list[int]:
+    """The rows by priority; those of one as they are."""
+    of_row = priorities(names_of(rows), np.array([key for _, key in rows], np.int32)).tolist()
+    return sorted(range(len(rows)), key=of_row.__getitem__)
+
+
 def close(table: UserTable, rows: list[tuple[int, int]], codes: Any, batch: int) -> Closed:
-    key = np.array([key for _, key in rows], np.int32)
-    return table.close(table.enter(names_of(rows)), key, codes, batch + 1, public_of(batch, table.bounding))
+    key, names = np.array([key for _, key in rows], np.int32), names_of(rows)
+    public = public_of(batch, table.bounding)
+    return table.close(table.enter(names), key, codes, priorities(names, key), batch + 1, public)
 
 
 @pytest.mark.skipif(compiled is None, reason="not built")
@@ -113,7 +128,7 @@ def test_the_table_is_bounding_with_a_state_in_columns(
     found, code_of = np.unique(np.array(codes, np.uint32), return_inverse=True)
     for batch, rows in enumerate(batches):
         state = table.lists(every).user_keys(found)
-        order = sorted(range(len(rows)), key=lambda row: rows[row][0])
+        order = sorted(turns(rows), key=lambda row: rows[row][0])
         user = np.array([rows[row][0] for row in order], np.int32)
         key = np.array([rows[row][1] for row in order], np.int64)
         public = public_of(batch, bounding)
@@ -146,12 +161,13 @@ def test_the_table_keeps_what_the_rule_written_as_a_loop_keeps(
     table = make(Bounding(max_records=records, max_records_per_key=per_key, max_keys=most))
     brought: list[dict[int, int]] = [{} for _ in range(6)]
     for batch, rows in enumerate(batches):
-        wanted = []
-        for user, key in rows:
+        wanted = [(False, False)] * len(rows)
+        for row in turns(rows):
+            user, key = rows[row]
             mine = brought[user]
             kept = mine.get(key, 0) < per_key and sum(mine.values()) < records
             kept = kept and (key in mine or most is None or len(mine) < most)
-            wanted.append((kept, kept and key not in mine))
+            wanted[row] = kept, kept and key not in mine
             if kept:
                 mine[key] = mine.get(key, 0) + 1
         got = close(table, rows, np.arange(8, dtype=np.uint32), batch)
@@ -211,7 +227,8 @@ def test_a_hundred_thousand_rows_in_four_intervals_have_the_same_results(case: s
         key = (np.minimum(dice.zipf(1.2, 25_000), 3_000) - 1).astype(np.int32)
         names = [b'"%d"' % number for number in user.tolist()]
         public = None if bounding.lag is None else dice.random(3000) < 0.2
-        one, other = (table.close(table.enter(names), key, codes, batch + 1, public) for table in tables)
+        priority = priorities(names, key, 1 << 20)
+        one, other = (table.close(table.enter(names), key, codes, priority, batch + 1, public) for table in tables)
         assert columns_of(one) == columns_of(other)
         assert 100 < int(one.kept.sum()) < 25_000
     assert lists_of(tables[0]) == lists_of(tables[1])
@@ -224,7 +241,9 @@ def test_the_table_says_what_it_takes(make: Any) -> None:
     sizes = []
     for start in range(0, 4000, 1000):
         names = [b'"%d"' % user for user in range(start, start + 1000)]
-        table.close(table.enter(names), np.zeros(1000, np.int32), np.zeros(1, np.uint32), 1)
+        table.close(
+            table.enter(names), np.zeros(1000, np.int32), np.zeros(1, np.uint32), np.zeros(1000, np.uint32), 1
+        )
         sizes.append(table.size)
     assert sizes == sorted(sizes)
     assert sizes[-1] > 4000 * 20
@@ -240,4 +259,5 @@ def test_public_keys_are_given_exactly_where_there_is_a_lag(make: Any) -> None:
     for bounding, public in [(MANY["caps"], np.zeros(1, np.bool_)), (MANY["ranks"], None)]:
         table = make(bounding)
         with pytest.raises(ValueError, match="exactly where there is a lag"):
-            table.close(table.enter([b'"u"']), np.zeros(1, np.int32), np.zeros(1, np.uint32), 1, public)
+            one = np.zeros(1, np.uint32)
+            table.close(table.enter([b'"u"']), np.zeros(1, np.int32), one, one, 1, public)
