@@ -41,6 +41,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.record_order import RecordOrder
 from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
@@ -243,6 +244,9 @@ def _planted(defect: str) -> Iterator[None]:
         if defect != REAL:
             stack.enter_context(patch("susurrus.agents.histogram.user_state.user_table", UserTable))
         if defect == "by-user order":
+            stack.enter_context(
+                patch.object(RecordOrder, "priorities", lambda _order, _window, user, key: np.zeros_like(key))
+            )
             stack.enter_context(
                 patch("susurrus.agents.histogram.interval_records.sorted", _sorts_no_blocks, create=True)
             )

@@ -38,9 +38,9 @@ class RawTopics(FormatSettings):
     topic: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$", max_length=249)] = ""
     """The existing topic of raw events. It is only read. This, `topics` or `topic_pattern` must be set."""
     topics: tuple[TopicName, ...] = ()
-    """Kind `histogram`: several topics of raw events, which share users, caps, clock, windows and budget. Of a
-    user's records of one key and trigger, those of earlier topics of this list come first. `susurrus topics add-input` adds a topic to a pipeline that runs; from then on it may be
-    written here, at the end."""
+    """Kind `histogram`: several topics of raw events, which share users, caps, clock, windows and budget. Of a user's records of
+    one key and trigger, those of earlier topics of this list come first. `susurrus topics add-input` adds a topic to a pipeline
+    that runs; from then on it may be written here, at the end."""
     topic_pattern: TopicPattern | None = None
     """Kind `histogram`: a regular expression over whole names of topics, in place of a list. What it matches when the pipeline
     begins is read, in the order of the names. A topic that comes later is added by `susurrus topics add-input`."""

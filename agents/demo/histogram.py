@@ -109,8 +109,7 @@ class Comparison:
 
 
 def kept_counts(log: WebLog, settings: HistogramSettings) -> Counter[str]:
-    """Hosts per url, exactly, of the visits that count: the pipeline's own caps on the visits of one trigger after the other, in its
-    order."""
+    """Hosts per url, exactly, of the visits that count: the pipeline's own caps, and its order, trigger by trigger."""
     window, last = settings.window, settings.triggers
     bounding = build_strategy(settings.plan()).bounding
     hosts, host = _codes([visit.host for visit in log.visits])

@@ -110,8 +110,8 @@ class CappedLevel:
     ) -> Added:
         """Apply the level's caps to a window's records of an interval.
 
-        records: users by block, uint32[n] hashes of users, int32[n] places in the level's keys, and int64[n, fields] values. public:
-        bool[keys], where the strategy has a lag.
+        records: users by block, uint32[n] hashes of users, int32[n] places in the level's keys, and int64[n, fields] values.
+        public: bool[keys], where the strategy has a lag.
         """
         users, user_hash, key, values = records
         # Neither codes nor numbers: what numbers keys have follows what other users bring.

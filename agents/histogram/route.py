@@ -348,8 +348,8 @@ class RouteStage(Stage):
     ) -> Rows:
         """Rows without those that bound would drop with any history: so one user cannot fill the pipeline.
 
-        Which those are, `EarlyDrop` says from a user's records of one interval in this batch. All others must stay. by_user: uint32,
-        placements of users.
+        Which those are, `EarlyDrop` says from a user's records of one interval in this batch. All others must stay.
+        by_user: uint32, placements of users.
         """
         # What may be dropped need not be. Only users who bring much are worth the sorting.
         of_user = columns.user[rows]

@@ -3,9 +3,9 @@
     without a ledger    entry ...
     with one            header, entry ..., spent ...
 
-Entries are in the order in which the keys came, one per key; the header says what the ledger holds and how many entries follow. What the
-ledger needs to know of single keys (`spent`) is there for keys with kept records only. A row has 16 bytes per key at most, so the
-longest list (`MAX_LISTED_KEYS`) takes one megabyte.
+Entries are in the order in which the keys came, one per key; the header says what the ledger holds and how many entries follow.
+What the ledger needs to know of single keys (`spent`) is there for keys with kept records only. A row has 16 bytes per key at
+most, so the longest list (`MAX_LISTED_KEYS`) takes one megabyte.
 
 Versions 3 and 4 of the state had such a row for every user, with 64 bits per key. They are still read.
 """

@@ -47,7 +47,7 @@ def needs_of(sample: Sample, settings: HistogramSettings, bounding: Bounding) ->
         trigger += np.clip(calendar.interval(time) - calendar.first_intervals(window), 0, settings.triggers - 1)
     most_keys = MAX_LISTED_KEYS if bounding.whole_lists else settings.bounds.max_keys_per_user
     if most_keys is not None:
-        # A hash of the key, as in a pipeline, but a public one: a sample has no names of users, and its user's records alone decide.
+        # A hash of the key, as in a pipeline, but a public one. A user's code in the sample must not enter: it follows other users.
         names = placements(sample.key_names)[key]
         priority = RecordOrder(b"susurrus tune").priorities(0, np.zeros(len(key), np.uint32), names)
         counts &= _first_keys(in_window, of_key, trigger, priority, most_keys)

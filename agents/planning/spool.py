@@ -28,7 +28,9 @@ _PUBLIC_ORDER = RecordOrder(b"susurrus offline")
 
 def public_priorities(records: UserRecords, before: int) -> Hashes:
     """Those of a public secret, over the numbers of users and keys: `Priorities`."""
-    return _PUBLIC_ORDER.priorities(0, (records.user + np.int64(before)).astype(np.uint32), records.key.astype(np.uint32))
+    return _PUBLIC_ORDER.priorities(
+        0, (records.user + np.int64(before)).astype(np.uint32), records.key.astype(np.uint32)
+    )
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -98,8 +100,8 @@ def spool(
     numbers of users and keys, so which of a trigger's records are kept is another choice than a pipeline's, of the same kind.
 
     measures: of the columns, where they are others than one count of records. ends: the checkpoints; by default each quarter's
-    end. priorities: of a pipeline that runs. filed: called for every chunk, with its records,
-    int32[n] their triggers and bool[n] which of them are kept.
+    end. priorities: of a pipeline that runs. filed: called for every chunk, with its records, int32[n] their triggers and bool[n]
+    which of them are kept.
 
     `Bounding.close` is called once per chunk of users with the whole day instead of once per trigger with a state: a
     record's fate depends on its own user's earlier records only, so the two agree (tests/agents/planning compares them);
@@ -168,9 +170,7 @@ def _in_order(records: UserRecords, triggers: int, priority: Hashes) -> UserReco
     place = records.user.astype(np.int64) * (triggers + 1) + records.trigger(triggers)
     order = in_order(place, priority)
     values = None if records.values is None else records.values[order]
-    return replace(
-        records, user=records.user[order], key=records.key[order], time=records.time[order], values=values
-    )
+    return replace(records, user=records.user[order], key=records.key[order], time=records.time[order], values=values)
 
 
 def within_ledger(

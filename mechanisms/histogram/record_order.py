@@ -36,8 +36,8 @@ class RecordOrder:
     def priorities(self, window: int, user: Hashes, key: Hashes) -> Hashes:
         """uint32[n]: of two records of one user, window and trigger the one with the smaller number comes first.
 
-        window: its index in the calendar. user, key: uint32[n], hashes of the records' users and keys, the same wherever the records
-        are ordered; they need no secret. Equal numbers, other than of one key, have probability 2^-32 for two keys of a user.
+        window: its index in the calendar. user, key: uint32[n], hashes of the records' users and keys, the same wherever the
+        records are ordered; they need no secret. Two keys of a user have equal numbers with probability 2^-32.
         """
         of_window = blake2b(window.to_bytes(8, "little", signed=True), key=self._key, digest_size=16).digest()
         mixed = user.astype(np.uint64)

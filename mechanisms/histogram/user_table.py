@@ -63,7 +63,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What an interval changes in the lists: one row per (user, key), by user, and of a user in the order in which its records count.
+    """What an interval changes in the lists: one row per (user, key), by user, each user's in the order of its records.
 
     user int64[c]: numbers, not decreasing; key int32[c]: place among the batch's keys; added int64[c]: kept records, 0 only where a
     key comes on a whole list and nothing is kept of it.

@@ -209,7 +209,7 @@ def turn(services: Services, event: Event) -> tuple[int, ...]:
 def slow(
     services: Services, events: list[Event], *, same: Callable[[bytes], bytes] = bytes, lists: Lists | None = None
 ) -> Increments:
-    """One record at a time, by interval, and then in the order of the pipeline. Keys with the same ``same`` are one key to the caps.
+    """One record at a time, by interval, then in the pipeline's order. Keys with the same ``same`` are one key to the caps.
 
     lists: where given, it is filled.
     """

@@ -241,9 +241,7 @@ def test_the_table_says_what_it_takes(make: Any) -> None:
     sizes = []
     for start in range(0, 4000, 1000):
         names = [b'"%d"' % user for user in range(start, start + 1000)]
-        table.close(
-            table.enter(names), np.zeros(1000, np.int32), np.zeros(1, np.uint32), np.zeros(1000, np.uint32), 1
-        )
+        table.close(table.enter(names), np.zeros(1000, np.int32), np.zeros(1, np.uint32), np.zeros(1000, np.uint32), 1)
         sizes.append(table.size)
     assert sizes == sorted(sizes)
     assert sizes[-1] > 4000 * 20
@@ -256,8 +254,8 @@ def test_the_compiled_table_is_taken_where_it_was_built_and_counts_far_enough() 
 
 @pytest.mark.parametrize("make", TABLES)
 def test_public_keys_are_given_exactly_where_there_is_a_lag(make: Any) -> None:
+    one = np.zeros(1, np.uint32)
     for bounding, public in [(MANY["caps"], np.zeros(1, np.bool_)), (MANY["ranks"], None)]:
         table = make(bounding)
         with pytest.raises(ValueError, match="exactly where there is a lag"):
-            one = np.zeros(1, np.uint32)
             table.close(table.enter([b'"u"']), np.zeros(1, np.int32), one, one, 1, public)
