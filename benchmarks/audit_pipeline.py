@@ -40,8 +40,8 @@ from susurrus.agents.histogram.route import RouteStage
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.plan import Plan
-from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.record_order import RecordOrder
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.user_table import UserTable
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
 from susurrus.topics import histogram
