@@ -78,12 +78,14 @@ def wait(pipeline: Pipeline, first: str) -> None:
     wait_for(lambda: sorted(pipeline.progress().values()) == last, f"the last triggers are {last}")
 
 
-@pytest.mark.parametrize("first", [SPRING, AUTUMN])
+@pytest.mark.parametrize(
+    ("first", "remember"), [(SPRING, 0), (AUTUMN, 0), (AUTUMN, 6)], ids=["spring", "autumn", "autumn, remembers"]
+)
 def test_days_of_23_and_25_hours_are_the_references_and_kills_change_no_byte(
-    kafka: Broker, tmp_path: Path, first: str
+    kafka: Broker, tmp_path: Path, first: str, remember: int
 ) -> None:
     raw = archive_of(kafka, first)
-    with Pipeline(kafka, tmp_path, raw, days(first)) as pipeline:
+    with Pipeline(kafka, tmp_path, raw, days(first, keys={"remember": remember})) as pipeline:
         pipeline.start()
         wait(pipeline, first)
         settings, undisturbed = pipeline.settings, pipeline.public()
@@ -120,7 +122,7 @@ def test_days_of_23_and_25_hours_are_the_references_and_kills_change_no_byte(
         [*_, named] = releases(settings, window=second, final=True)
         assert (named.window_start, named.window_date, named.trigger) == (starts[1], second, HOURS[first][1])
         assert f"window {midnight(first, 1).isoformat()} · final" in named.table()
-    if first != KILLED:
+    if first != KILLED or remember:
         return
     with Pipeline(kafka, tmp_path, raw, merged(days(first), CRASHING)) as pipeline:
         for stage in ("bound", "release"):
