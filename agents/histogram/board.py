@@ -14,6 +14,7 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.histogram.windows import Window, Windows
 from susurrus.agents.kafka.clients import Clients
 from susurrus.agents.types.durations import format_duration
+from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.topics.histogram import Measured
 from susurrus.topics.progress import Progress
 
@@ -59,6 +60,7 @@ class HistogramBoard(Board):
             "of_triggers": settings.triggers,
             "ranking": None if settings.top is None else str(settings.top.ranking),
             "rolling": settings.window.rolling,
+            "repeats": STRATEGIES[settings.choice.name].repeats,
         }
         self._tops: dict[int, TopRelease] = {}
         """The ranking of the newest trigger of each window, where there are rankings."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.agents.frames import with_interval
+from susurrus.agents.frames import Column, with_interval
 from susurrus.mechanisms.arrays import Bools, Floats
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire.json_rows import Numbers
@@ -68,14 +68,16 @@ class Estimates:
         def of(pair: tuple[Any, Any] | None) -> tuple[Any, Any] | None:
             return None if pair is None else (pair[0][rows], pair[1][rows])
 
+        some = None if self.smoothed_rows is None else self.smoothed_rows[rows]
+        has_some = some is not None and bool(some.any())
         return replace(
             self,
             estimate=self.estimate[rows],
             std_error=self.std_error[rows],
             direct=of(self.direct),
             interval=of(self.interval),
-            smoothed=of(self.smoothed),
-            smoothed_rows=None if self.smoothed_rows is None else self.smoothed_rows[rows],
+            smoothed=of(self.smoothed) if has_some else None,
+            smoothed_rows=some if has_some else None,
         )
 
     def at(self, row: int) -> Measured:
@@ -84,11 +86,11 @@ class Estimates:
         ends = (None, None) if self.interval is None else (self.interval[0][row].item(), self.interval[1][row].item())
         return Measured(estimate[row].item(), error[row].item(), *ends)
 
-    def named(self, name: str, confidence: float | None) -> dict[str, npt.NDArray[Any]]:
+    def named(self, name: str, confidence: float | None) -> dict[str, Column]:
         """The columns of a table: the shown number by the column's name, with its error and the ends of its interval, then each
-        of the others that there is. A row without a smoothed number has NaN there. confidence: None for no intervals."""
+        of the others that there is. A row without a smoothed number has None or NaN there. confidence: None for no intervals."""
         estimate, error = self.shown
-        found: dict[str, npt.NDArray[Any]]
+        found: dict[str, Column]
         if self.interval is not None:
             # It has one confidence, 95 %.
             ends = {f"{name}_lower": self.interval[0], f"{name}_upper": self.interval[1]}
@@ -96,13 +98,15 @@ class Estimates:
         elif confidence is None:
             found = {name: estimate, f"{name}_std_error": error}
         else:
-            found = with_interval(name, estimate, error, confidence)
+            found = dict(with_interval(name, estimate, error, confidence))
         if self.smoothed is not None or estimate is not self.estimate:
             found |= {f"{name}_estimate": self.estimate, f"{name}_estimate_std_error": self.std_error}
         if self.smoothed is not None:
-            some = self.smoothed_rows
-            pair = [of if some is None else np.where(some, of, np.nan) for of in self.smoothed]
-            found |= {f"{name}_smoothed": pair[0], f"{name}_smoothed_std_error": pair[1]}
+            some = np.ones(len(self.estimate), np.bool_) if self.smoothed_rows is None else self.smoothed_rows
+            numbers = self.smoothed[0].astype(object)  # a column of integers stays one, with gaps
+            numbers[~some] = None
+            found |= {f"{name}_smoothed": numbers.tolist()}
+            found |= {f"{name}_smoothed_std_error": np.where(some, self.smoothed[1], np.nan)}
         if self.direct is not None:
             found |= {f"{name}_direct": self.direct[0], f"{name}_direct_std_error": self.direct[1]}
         return found

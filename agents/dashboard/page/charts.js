@@ -70,11 +70,19 @@ function complete(layout) {
   };
 }
 
-/** A line with its 95 % band: two traces. */
-export function banded(x, y, ends, hex, name, options = {}) {
+/** The pieces of a line, as [from, to) places: it is broken before each place of `breaks`. */
+const pieces = (length, breaks) => [0, ...breaks].map((from, at) => [from, breaks[at] ?? length]);
+
+/** Values with null between the pieces, where plotly breaks a line. */
+const broken = (values, breaks) => pieces(values.length, breaks).flatMap(([from, to]) => [...(from ? [null] : []), ...values.slice(from, to)]);
+
+/** A line with its 95 % band: two traces. breaks: the places before which there are points that are not known. */
+export function banded(x, y, ends, hex, name, { breaks = [], ...options } = {}) {
+  const around = pieces(x.length, breaks).map(([from, to]) => [x.slice(from, to), ends.slice(from, to)]);
+  const closed = (parts) => parts.flatMap((part, at) => [...(at ? [null] : []), ...part]);
   const band = {
-    x: [...x, ...[...x].reverse()],
-    y: [...ends.map(([, high]) => high), ...ends.map(([low]) => low).reverse()],
+    x: closed(around.map(([places]) => [...places, ...[...places].reverse()])),
+    y: closed(around.map(([, of]) => [...of.map(([, high]) => high), ...of.map(([low]) => low).reverse()])),
     fill: "toself",
     fillcolor: faint(hex, 0.18),
     line: { width: 0 },
@@ -84,7 +92,7 @@ export function banded(x, y, ends, hex, name, options = {}) {
     type: "scatter",
     ...options.axes,
   };
-  const line = { x, y, mode: x.length > 60 ? "lines" : "lines+markers", line: { color: hex, width: 2, shape: options.shape ?? "linear" }, marker: { size: 5 }, name, type: "scatter", ...options.axes, ...options.line };
+  const line = { x: broken(x, breaks), y: broken(y, breaks), mode: x.length > 60 && !breaks.length ? "lines" : "lines+markers", line: { color: hex, width: 2, shape: options.shape ?? "linear" }, marker: { size: 5 }, name, type: "scatter", ...options.axes, ...options.line, customdata: options.line?.customdata && broken(options.line.customdata, breaks) };
   return [band, line];
 }
 

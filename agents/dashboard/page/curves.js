@@ -45,7 +45,7 @@ export class CurveCard {
     say(this.subtitle, `${said} over the releases of ${found.length === 1 ? "the window" : `${found.length} windows`}`);
     const thinned = found.filter(({ thinned }) => thinned);
     say(this.note, thinned.length ? "Of older windows only the newest release is kept here (--memory)." : "");
-    draw(this.chart, `Line chart of ${said} over the releases, with a 95 % band. The table below has the same numbers.`, () => this.picture(found, column));
+    draw(this.chart, `Line chart of ${said} over the releases, with a 95 % band. The table below has the same numbers.`, () => this.picture(found, state.repeats));
     fill(
       this.table,
       numbers(
@@ -56,7 +56,8 @@ export class CurveCard {
     );
   }
 
-  picture(found, column) {
+  /** repeats: whether a release has every key that is shown, so that a key can be missing at one. */
+  picture(found, repeats) {
     const longest = Math.max(...found.map(({ window, end }) => end - window));
     const [, unit, unitName] = UNITS.find(([least]) => longest >= least);
     const beside = found.length > 1 && view.layout === "beside" && this.chart.clientWidth >= 320;
@@ -65,6 +66,7 @@ export class CurveCard {
       const x = points.map(([, time]) => (time - window) / unit);
       const y = points.map(([, , estimate]) => Number(estimate));
       const band = points.map(([, , ...of]) => ends(of));
+      const breaks = repeats ? points.flatMap(([trigger], place) => (place && trigger > points[place - 1][0] + 1 ? [place] : [])) : [];
       const suffix = beside && at ? String(at + 1) : "";
       const axis = { title: { text: beside && at ? "" : `${unitName} since the window began` }, range: [0, ((end - window) / unit) * 1.03], nticks: beside ? 4 : 7 };
       if (beside) {
@@ -74,6 +76,7 @@ export class CurveCard {
       }
       layout[`xaxis${suffix}`] = axis;
       return banded(x, y, band, series(at), windowName(window, end), {
+        breaks,
         axes: suffix ? { xaxis: `x${suffix}` } : {},
         line: {
           customdata: points.map(([trigger, , ...of]) => [trigger, number(of[0]), reach(of)]),

@@ -468,6 +468,22 @@ def test_smoothed_numbers_are_shown_first_and_direct_ones_are_one_click_away(qui
         assert all(ratio >= 4.5 for ratio, _ in page.evaluate(CONTRAST))
 
 
+def test_a_curve_breaks_where_its_key_is_not_shown(quiet: Settings, opened: Opened) -> None:
+    for trigger in range(1, 5):
+        release(quiet, trigger, {b'"/b"': 5} if trigger == 3 else {b'"/a"': 10 * trigger, b'"/b"': 5})
+    with dashboard(quiet) as served:
+        page = opened(served.url)
+        shown(page, "/a", "/b")
+        band, line = chart(page, "curve-chart")
+        assert line["x"] == [6, 12, None, 24]
+        assert line["y"] == [10, 20, None, 40]
+        assert band["x"] == [6, 12, 12, 6, None, 24, 24]
+        page.get_by_role("button", name="Show the curve of /b").click()
+        expect(page.locator("#curve-title")).to_have_text("/b")
+        _, line = chart(page, "curve-chart")
+        assert line["y"] == [5, 5, 5, 5]
+
+
 def test_rows_with_one_number_offer_no_choice(lively: Settings, opened: Opened) -> None:
     with dashboard(lively) as served:
         page = opened(served.url + "#limit=10&number=direct")

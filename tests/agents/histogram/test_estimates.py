@@ -184,7 +184,20 @@ class TestWhichNumber:
 
     def test_arrow_has_null_where_a_row_has_no_smoothed_number(self) -> None:
         pytest.importorskip("pyarrow")
-        assert smoothed().to_arrow()["visits_smoothed"].to_pylist() == [150.0, None, 500.0, None]
+        table = smoothed().to_arrow()
+        assert table["visits_smoothed"].to_pylist() == [150, None, 500, None]
+        assert str(table["visits_smoothed"].type) == "int64"
+        assert table["visits_smoothed_std_error"].to_pylist() == [1.0, None, 2.0, None]
+
+    def test_pandas_has_nan_there(self) -> None:
+        pytest.importorskip("pandas")
+        found = smoothed().to_pandas()
+        assert found["visits_smoothed"].dtype == np.float64
+        assert found["visits_smoothed"].isna().tolist() == [False, True, False, True]
+
+    def test_rows_without_any_have_no_such_column(self) -> None:
+        of = smoothed().columns["visits"].take(np.array([1, 3]))
+        assert (of.smoothed, of.smoothed_rows, of.at(1).estimate) == (None, None, 400)
 
 
 class TestRatios:
