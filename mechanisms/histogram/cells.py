@@ -16,7 +16,14 @@ import numpy as np
 
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.calendar import Trigger
-from susurrus.mechanisms.histogram.factorization import FIXED, Factorization, power, round_up
+from susurrus.mechanisms.histogram.factorization import (
+    FIXED,
+    MIN_BITS,
+    Factorization,
+    normalized_power,
+    power,
+    round_up,
+)
 from susurrus.mechanisms.histogram.rounding import round_shift
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
@@ -26,6 +33,8 @@ EXPONENTS: Final = (0.0, 0.25, 0.35, 0.5)
 BUCKET_BITS: Final = 12
 """Fractional bits of C_bucket's coefficients. They are the same at every scale of noise, so covariances follow from B alone."""
 _TIME_BITS: Final = 16
+_NOISE_BITS: Final = 34
+"""As `factored.NOISE_BITS`."""
 _DRAWS_AT_ONCE: Final = 1 << 19
 
 
@@ -37,28 +46,40 @@ class Cells:
     Neighbours add or remove a user's records of the window.
     """
 
-    def __init__(self, mechanism: str, *, triggers: int, buckets: int, cost: float, bits: int | None = None) -> None:
+    def __init__(
+        self,
+        mechanism: str,
+        *,
+        triggers: int,
+        buckets: int,
+        cost: float,
+        bits: int | None = None,
+        normalized: bool = False,
+    ) -> None:
         """cost: of mu^2, for one record. bits: fractional bits of C_time's coefficients; None: those that fit the noise.
+        normalized: whether C_time has columns of one norm, on grids that fit the noise, so that a record costs that at every trigger.
 
         Raises ConfigurationError where the noise does not fit its grid.
         """
         self.mechanism = mechanism
         self.over_buckets = _of_buckets(buckets, bucket_exponent(buckets))
-        fitted = _TIME_BITS if bits is None else bits
-        for _ in range(2):  # sigma changes little with the bits
-            self.factorization = power(triggers, 0.5, fitted)
-            square = self.factorization.column_squares[0] * self.over_buckets.column_squares[0]
-            self.sigma = math.sqrt(round_up(square) / cost) * (1 + 1e-12)
-            if bits is None:
-                fitted = max(8, min(_TIME_BITS, 34 - BUCKET_BITS - math.ceil(math.log2(self.sigma))))
-        self.noise_bits = self.factorization.bits + self.over_buckets.bits
+        # sigma changes little with the bits
+        room = _NOISE_BITS - BUCKET_BITS - math.ceil(math.log2(self._sigma(power(triggers, 0.5, _TIME_BITS), cost)))
+        fitted = max(MIN_BITS, min(_TIME_BITS, room)) if bits is None else bits
+        self.factorization = normalized_power(triggers, 0.5, room) if normalized else power(triggers, 0.5, fitted)
+        self.sigma = self._sigma(self.factorization, cost)
+        self.noise_bits = self.factorization.grid_bits + self.over_buckets.grid_bits
         grid_units(self.sigma, self.noise_bits)
-        self._of_time, self._of_buckets = decoding_matrix(self.factorization), decoding_matrix(self.over_buckets)
+        self._of_time, self._of_buckets = self.factorization.decoding, self.over_buckets.decoding
         # Rounding to an integer adds at most a uniform error: variance 1/12.
         self.std: Floats = np.sqrt(np.outer(self.sigma**2 * self.factorization.row2, self.over_buckets.row2) + 1 / 12)
         """float64[T, B]: of the cumulative counts at each trigger."""
-        # 2 (T + B + 8) rounding errors of 2^-53 relative to sum |b| |b| |z|: products and additions of both contractions.
-        self._error = np.outer(self.factorization.row1, self.over_buckets.row1) * ((triggers + buckets + 8) * 2.0**-52)
+        # 2 (T + B + 8) rounding errors of 2^-53 relative to sum |b| |b| |z|: both b, products and additions of both contractions.
+        self._error = np.outer(self.factorization.row1, self.over_buckets.row1) * ((triggers + buckets + 8) * 2.0**-51)
+
+    def _sigma(self, of_time: Factorization, cost: float) -> float:
+        square = of_time.column_squares[0] * self.over_buckets.column_squares[0]
+        return math.sqrt(round_up(square) / cost) * (1 + 1e-12)
 
     @property
     def buckets(self) -> int:
@@ -113,7 +134,8 @@ class Cells:
         out: Int64s = nearest.astype(np.int64)
         largest = max(noise.max(initial=0.0), -noise.min(initial=0.0)) * scale
         near = np.abs(value - nearest) >= 0.5 - self._error[first - 1 : last] * largest - 2.0**-51
-        for row, at, bucket in np.argwhere(near).tolist():
+        ties = np.argwhere(near)
+        for row, at, bucket in ties[np.argsort(ties[:, 1], kind="stable")].tolist():
             out[row, at, bucket] = self.exactly(z[row].tolist(), first + at, bucket + 1)
         return out
 
@@ -121,27 +143,23 @@ class Cells:
         """The same for one trigger and cumulative count, in integers: fixed point first, then the full rational."""
         time, over = self.factorization, self.over_buckets
         size = max(abs(each) for row in z[:trigger] for each in row[:bucket]) if trigger else 0
-        value = 0
-        for s in range(trigger):
-            inner = sum(over.decoder_fixed[bucket - 1 - i] * z[s][i] for i in range(bucket))
-            value += time.decoder_fixed[trigger - 1 - s] * inner
+        of_time, of_buckets = time.row_fixed(trigger), over.row_fixed(bucket)
+        value = sum(b * sum(map(int.__mul__, of_buckets, row)) for b, row in zip(of_time, z, strict=False))
         # |b b' - f f'| <= |f| e' + |f'| e + e e' for fixed-point values f, f' with errors e, e'.
-        first = sum(abs(each) for each in time.decoder_fixed[:trigger])
-        second = sum(abs(each) for each in over.decoder_fixed[:bucket])
-        e, f = time.decoder_error, over.decoder_error
+        first, second = sum(map(abs, of_time)), sum(map(abs, of_buckets))
+        e, f = time.row_error, over.row_error
         error = size * (first * bucket * f + second * trigger * e + trigger * bucket * e * f)
         shift = 2 * FIXED + self.noise_bits
         low, high = round_shift(value - error, shift), round_shift(value + error, shift)
         return low if low == high else self.rationally(z, trigger, bucket)
 
     def rationally(self, z: list[list[int]], trigger: int, bucket: int) -> int:
-        """Rounds without any approximation: denominators are 2^(bits (T - 1)) 2^(bits (B - 1))."""
-        time, over = self.factorization, self.over_buckets
-        value = 0
-        for s in range(trigger):
-            inner = sum((over.decoder_exact[bucket - 1 - i] * z[s][i]) << (over.bits * i) for i in range(bucket))
-            value += (time.decoder_exact[trigger - 1 - s] * inner) << (time.bits * s)
-        return round_shift(value, time.bits * (trigger - 1) + over.bits * (bucket - 1) + self.noise_bits)
+        """Rounds without any approximation."""
+        of_time, denominator = self.factorization.row_exact(trigger)
+        of_buckets, by_bucket = self.over_buckets.row_exact(bucket)
+        value = sum(b * sum(map(int.__mul__, of_buckets, row)) for b, row in zip(of_time, z, strict=False))
+        denominator *= by_bucket << self.noise_bits
+        return (2 * value + denominator) // (2 * denominator)
 
     def describe(self) -> dict[str, float | int]:
         """Public constants; std in records, of the noisiest cumulative count."""
@@ -154,12 +172,6 @@ class Cells:
             "std_first": float(self.std[0].max()),
             "std_last": float(self.std[-1].max()),
         }
-
-
-def decoding_matrix(factorization: Factorization) -> Floats:
-    """float64[T, T]: [s, t] = b_(t-s), 0 below."""
-    lag = np.arange(factorization.triggers)[None, :] - np.arange(factorization.triggers)[:, None]
-    return np.where(lag >= 0, factorization.decoder[np.abs(lag)], 0.0)
 
 
 def covariances(buckets: int) -> Floats:

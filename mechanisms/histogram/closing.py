@@ -233,6 +233,7 @@ class Closing(Factored):
             def cost(inverse: float) -> float:
                 return mu2 * share / inverse / plan.max_records * (1 - 1e-12)
 
+            # Columns are not normalized: the ledger spends what later ones are shorter.
             return value_mechanisms(
                 plan,
                 users_cost=cost(_inverse_of_users(plan)) if counting else None,

@@ -19,7 +19,13 @@ from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
 from susurrus.mechanisms.histogram.cells import Cells
-from susurrus.mechanisms.histogram.factorization import Factorization, power
+from susurrus.mechanisms.histogram.factorization import (
+    MAX_BITS,
+    MIN_BITS,
+    Factorization,
+    normalized_power,
+    power,
+)
 from susurrus.mechanisms.histogram.plan import SHARE_SLACK, Column, Plan
 from susurrus.mechanisms.histogram.rounding import Decoder
 from susurrus.mechanisms.histogram.selection import Selector
@@ -28,6 +34,8 @@ from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy, half_width
 from susurrus.mechanisms.noise import WindowNoise, grid_units
 
+NOISE_BITS = 34
+"""sigma in grid units is below 2^34 where it can be: on finer grids draws are slow, because more of them are near a tie."""
 USERS = "users"
 """The mechanism that counts distinct users."""
 
@@ -39,8 +47,8 @@ class Values:
         self.mechanism = mechanism
         self.factorization = factorization
         self.sigma = sigma
-        grid_units(sigma, factorization.bits)
-        self.decoder = Decoder(factorization, noise_bits=factorization.bits)
+        grid_units(sigma, factorization.grid_bits)
+        self.decoder = Decoder(factorization, noise_bits=factorization.grid_bits)
         # Rounding to an integer adds at most a uniform error: variance 1/12.
         self.std = np.sqrt(sigma**2 * factorization.row2 + 1 / 12)
 
@@ -66,7 +74,7 @@ class Values:
             labels = noise.labels(address, some)
             remember = len(some) <= memory.room()
             last = self.factorization.triggers if remember else trigger
-            z = noise.normal(labels, 1, last, sigma=self.sigma, bits=self.factorization.bits)
+            z = noise.normal(labels, 1, last, sigma=self.sigma, bits=self.factorization.grid_bits)
             drawn = self.decoder.rounded(z, 1 if remember else trigger, last)
             out[index] = drawn[:, trigger - 1 if remember else 0]
             if remember:
@@ -311,43 +319,51 @@ def value_mechanisms(
     users_cost: float | None,
     column_cost: Callable[[Column], float],
     like: Sequence[Values | Cells] = (),
+    normalized: bool = False,
 ) -> tuple[tuple[Values | Cells, ...], tuple[int, ...]]:
     """(values, source) of a `Design`: one mechanism for all columns that count users, and one for each other column.
 
     users_cost: of mu^2, for one record in the number of users; None: nothing counts them. column_cost: for one record of
-    the largest size in each other column. like: mechanisms of the same columns, whose grids of coefficients are taken over.
+    the largest size in each other column. normalized: whether a record costs that at every trigger; otherwise at the first one,
+    and less the later it comes, which a `ValueLedger` can spend. like: mechanisms of the same columns, whose grids of coefficients
+    are taken over where columns are not normalized.
     """
     grids: list[int | None] = [each.factorization.bits for each in like] or [None] * (1 + len(plan.columns))
     values: list[Values | Cells] = []
     if users_cost is not None:
-        values.append(_value_mechanism(USERS, plan.triggers, 1, users_cost, grids[0]))
+        values.append(_value_mechanism(USERS, plan.triggers, 1, users_cost, grids[0], normalized))
     source = []
     for column in plan.columns:
         if counts_users(column, plan):
             source.append(0)
         else:
             source.append(len(values))
-            values.append(_mechanism_of(column, plan.triggers, column_cost(column), grids[len(values)]))
+            values.append(_mechanism_of(column, plan.triggers, column_cost(column), grids[len(values)], normalized))
     return tuple(values), tuple(source)
 
 
-def _mechanism_of(column: Column, triggers: int, cost: float, bits: int | None) -> Values | Cells:
+def _mechanism_of(
+    column: Column, triggers: int, cost: float, bits: int | None, normalized: bool
+) -> Values | Cells:
     name = "column/" + column.name
     if column.kind == "cells":
-        return Cells(name, triggers=triggers, buckets=column.buckets, cost=cost, bits=bits)
-    return _value_mechanism(name, triggers, column.bound, cost, bits)
+        return Cells(name, triggers=triggers, buckets=column.buckets, cost=cost, bits=bits, normalized=normalized)
+    return _value_mechanism(name, triggers, column.bound, cost, bits, normalized)
 
 
-def _value_mechanism(name: str, triggers: int, bound: int, cost: float, bits: int | None) -> Values:
+def _value_mechanism(
+    name: str, triggers: int, bound: int, cost: float, bits: int | None, normalized: bool
+) -> Values:
     """The mechanism whose noise makes one record of size `bound` cost `cost` of mu^2: sigma^2 = bound^2 col2 / cost.
 
     bits: fractional bits of the coefficients; None: those that fit the noise.
     """
-    factorization = power(triggers, 0.5, 20)
-    if bits is None:
-        bits = coefficient_bits(_sigma(factorization, bound, cost))
-    if bits != 20:
-        factorization = power(triggers, 0.5, bits)
+    factorization = power(triggers, 0.5, MAX_BITS)
+    sigma = _sigma(factorization, bound, cost)
+    if normalized:
+        factorization = normalized_power(triggers, 0.5, NOISE_BITS - math.ceil(math.log2(sigma)))
+    else:
+        factorization = power(triggers, 0.5, coefficient_bits(sigma) if bits is None else bits)
     return Values(name, factorization, _sigma(factorization, bound, cost) * (1 + 1e-12))
 
 
@@ -357,7 +373,7 @@ def _sigma(factorization: Factorization, bound: int, cost: float) -> float:
 
 def coefficient_bits(sigma: float) -> int:
     """Fractional bits of C and z: as fine as 2^-20, coarser for large noise so that draws stay below 2^34 or so."""
-    return max(8, min(20, 30 - math.ceil(math.log2(sigma))))
+    return max(MIN_BITS, min(MAX_BITS, 30 - math.ceil(math.log2(sigma))))
 
 
 def _hidden(states: FactoredStates, public: npt.NDArray[np.bool_], sums: npt.NDArray[np.int64]) -> FactoredStates:

@@ -21,11 +21,9 @@ class Decoder:
         self.factorization = factorization
         self.noise_bits = noise_bits
         self.fraction_bits = fraction_bits
-        size = factorization.triggers
-        lag = np.arange(size)[None, :] - np.arange(size)[:, None]
-        self._matrix = np.where(lag >= 0, factorization.decoder[np.abs(lag)], 0.0)  # [s, t] = b_(t-s)
-        # (T + 4) rounding errors of 2^-53 relative to sum |b| |z|: products, additions, b itself, and two to spare.
-        self._error = factorization.row1 * ((size + 4) * 2.0**-52)
+        self._matrix = factorization.decoding
+        # 2 (T + 4) rounding errors of 2^-53 relative to sum |b| |z|: b itself, products, additions, and some to spare.
+        self._error = factorization.row1 * ((factorization.triggers + 4) * 2.0**-51)
 
     def rounded(self, z: npt.NDArray[np.int64], first: int, last: int) -> npt.NDArray[np.int64]:
         """int64[k, last - first + 1] for triggers first..last, from z int64[k, last] of triggers 1..last."""
@@ -39,24 +37,24 @@ class Decoder:
         np.abs(value, out=value)
         largest = max(noise.max(initial=0.0), -noise.min(initial=0.0))
         ties = np.argwhere(value >= 0.5 - self._error[first - 1 : last] * (largest * scale) - 2.0**-51)
-        for row, column in ties.tolist():
+        for row, column in ties[np.argsort(ties[:, 1], kind="stable")].tolist():
             out[row, column] = self.exactly(z[row].tolist(), first + column)
         return out
 
     def exactly(self, z: list[int], trigger: int) -> int:
         """The same for one trigger, in integers: fixed point first, the full rational if that cannot decide."""
-        fixed = self.factorization.decoder_fixed
-        value = sum(fixed[trigger - 1 - s] * z[s] for s in range(trigger))
-        error = self.factorization.decoder_error * sum(abs(z[s]) for s in range(trigger))
+        value = sum(map(int.__mul__, self.factorization.row_fixed(trigger), z))
+        error = self.factorization.row_error * sum(map(abs, z[:trigger]))
         shift = FIXED + self.noise_bits - self.fraction_bits
         low, high = round_shift(value - error, shift), round_shift(value + error, shift)
         return low if low == high else self.rationally(z, trigger)
 
     def rationally(self, z: list[int], trigger: int) -> int:
-        """Rounds without any approximation: B = A C^-1 has denominators 2^(bits (T - 1))."""
-        b, bits = self.factorization.decoder_exact, self.factorization.bits
-        value = sum((b[trigger - 1 - s] * z[s]) << (bits * s) for s in range(trigger))
-        return round_shift(value, bits * (trigger - 1) + self.noise_bits - self.fraction_bits)
+        """Rounds without any approximation."""
+        row, denominator = self.factorization.row_exact(trigger)
+        value = sum(map(int.__mul__, row, z)) << (self.fraction_bits + 1)
+        denominator <<= self.noise_bits
+        return (value + denominator) // (2 * denominator)
 
 
 def round_shift(value: int, shift: int) -> int:

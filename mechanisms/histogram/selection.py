@@ -1,8 +1,8 @@
 """Which keys may be named: two threshold tests at every trigger, and the index that says when a test can be skipped.
 
-    y = C x + z per key (x: selection weight per trigger)
+    y = C x + z per key (x: selection weight per trigger; C with normalized columns, where it has them)
     instantaneous test   (B y)_t                >= height + tau_t        catches a burst
-    matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady keys; g = cumsum(c)
+    matched filter       sum_{s<=t} g_s y_s     >= its height + tau'_t   21-31 % lower for steady keys; g = row sums of C
 
 The true gate (more than mu distinct users) hides a key that no other user brought. The tests make its opening
 deniable: each of the 2 T tests may fail with probability beta / (2 T). Argument: docs/guarantees/selection.md.
@@ -64,7 +64,7 @@ class Selector:
         self.factorization = factorization
         self.sigma = sigma
         self.minimum_users = minimum_users
-        self.noise_bits = factorization.bits + unit_bits
+        self.noise_bits = factorization.grid_bits + unit_bits
         grid_units(sigma, self.noise_bits)
         self.quantile = tail_quantile(beta / (2 * triggers))
         self._drop = 20 - unit_bits  # from 2^-20 units to units of weight
@@ -83,11 +83,8 @@ class Selector:
 
     def _matched(self, heights: npt.NDArray[np.int64]) -> None:
         """The matched filter in exact int64 arithmetic: g is rounded to a grid on which no sum can overflow."""
-        c = np.array(self.factorization.numerators, np.int64)
-        triggers = len(c)
-        lag = np.arange(triggers)[:, None] - np.arange(triggers)[None, :]
-        column = np.where(lag >= 0, c[np.abs(lag)], 0)  # [s, r] = c_(s-r)
-        g = np.cumsum(c).astype(np.float64) * 2.0**-self.factorization.bits
+        triggers, column = self.factorization.triggers, self.factorization.columns
+        g = column.sum(axis=1).astype(np.float64) * 2.0**-self.factorization.grid_bits
         largest_noise = float(g.sum()) * LARGEST_NORMAL * self.sigma * 2.0**self.noise_bits
         # An unselected key failed the instantaneous test, so its weight is below this (units of weight).
         reach = float(self._threshold.max()) * 2.0**-self._lift
@@ -196,11 +193,8 @@ class Selector:
         weight: float64[T], what comes at each trigger, in units of weight, above 0 at the first. normals: float64[k, T], standard
         normal draws in place of the addressed noise, for forecasts. The gate is the caller's.
         """
-        triggers = self.factorization.triggers
-        lag = np.arange(triggers)[:, None] - np.arange(triggers)[None, :]
-        decoder = np.where(lag >= 0, self.factorization.decoder[np.abs(lag)], 0.0)
         unit = 2.0 ** (20 - self._drop)
-        least = (self.level - self.sigma * (normals @ decoder.T)) / np.cumsum(weight)
+        least = (self.level - self.sigma * (normals @ self.factorization.decoding)) / np.cumsum(weight)
         drawn = self.sigma * 2.0**self.noise_bits * np.cumsum(normals * self._filter, axis=1)
         gain = np.tril(self._gain).astype(np.float64) @ (weight * unit)
         multiples: npt.NDArray[np.float64] = np.minimum(least, (self._filter_threshold - drawn) / gain)

@@ -3,7 +3,8 @@
 With COUNT and distinct users at one record per user and key, selection and values are one mechanism and get the whole
 budget. Otherwise the number of users is measured once (for selection and for a users column), each other column gets a
 mechanism of its own, and all of them are accounted as the one Gaussian mechanism they are.
-Argument: docs/guarantees/toeplitz.md. Source of the factorization: Fichtenberger, Henzinger, Upadhyay, ICML 2023.
+Columns of C are stretched to one norm, so that a record costs the same whenever it comes. Argument: docs/guarantees/toeplitz.md.
+Sources: Fichtenberger, Henzinger, Upadhyay, ICML 2023; Henzinger, Kalinin, Upadhyay 2025, arXiv 2509.14334 (normalized columns).
 """
 
 import math
@@ -19,7 +20,7 @@ from susurrus.mechanisms.histogram.shares import counting_weight, inverse_share,
 
 
 class Toeplitz(Factored):
-    """Design "one mechanism": C x + z with C = (1 - x)^-1/2.
+    """Design "one mechanism": C E x + z with C = (1 - x)^-1/2 and E what makes its columns equally long.
 
     Privacy: (epsilon, delta) per (user, window), neighbours add or remove; see `guarantee`.
     """
@@ -38,6 +39,7 @@ class Toeplitz(Factored):
             plan,
             users_cost=scale * share / keys if needs_users else None,
             column_cost=lambda column: scale * ((1 - share) / inverse_share(column, total)) / squares,
+            normalized=True,
         )
         selector = None
         if plan.discover:

@@ -58,6 +58,7 @@ class Frugal(Factored):
             plan,
             users_cost=share / plan.max_records if measured < len(plan.columns) else None,
             column_cost=lambda column: share / squares,
+            normalized=True,
         )
         design = Design(
             bounding=Bounding(

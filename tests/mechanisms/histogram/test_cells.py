@@ -20,6 +20,7 @@ from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.sparse import pack_counts, unpack_counts
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from tests.mechanisms.histogram.dense_matrices import decoding_rows, float_matrix, strategy_matrix
 from tests.mechanisms.histogram.test_step import lists_for
 from tests.reference import NO_LAST_LOOK
 
@@ -33,26 +34,9 @@ def window(name: str = "p") -> WindowNoise:
     return NoiseSource(b"k" * 32, epoch=b"e", config=b"c", pipeline=name).window(0)
 
 
-def dense(factorization: Factorization) -> list[list[Fraction]]:
-    """C as a matrix of fractions, [row][column]."""
-    size, one = factorization.triggers, 1 << factorization.bits
-    return [
-        [
-            Fraction(factorization.numerators[row - column], one) if row >= column else Fraction(0)
-            for column in range(size)
-        ]
-        for row in range(size)
-    ]
-
-
-def decoded(factorization: Factorization) -> list[Fraction]:
-    """b_0..b_(T-1)."""
-    return [Fraction(n, 1 << (factorization.bits * k)) for k, n in enumerate(factorization.decoder_exact)]
-
-
 def column_of(cells: Cells, trigger: int, bucket: int) -> list[Fraction]:
     """The column of C_time (x) C_bucket of one record; both from 0 on."""
-    time, over = dense(cells.factorization), dense(cells.over_buckets)
+    time, over = strategy_matrix(cells.factorization), strategy_matrix(cells.over_buckets)
     return [row[trigger] * inner[bucket] for row in time for inner in over]
 
 
@@ -60,10 +44,11 @@ def column_of(cells: Cells, trigger: int, bucket: int) -> list[Fraction]:
 def test_the_decoder_inverts_the_strategy_matrix(triggers: int, buckets: int) -> None:
     cells = Cells("x", triggers=triggers, buckets=buckets, cost=0.5)
     for factorization in (cells.factorization, cells.over_buckets):
-        c, b = dense(factorization), decoded(factorization)
+        c = strategy_matrix(factorization)
         for row in range(factorization.triggers):
+            numerators, denominator = factorization.row_exact(row + 1)
             product = [
-                sum((b[row - k] * c[k][column] for k in range(row + 1)), Fraction(0))
+                sum((Fraction(numerators[k], denominator) * c[k][column] for k in range(row + 1)), Fraction(0))
                 for column in range(factorization.triggers)
             ]
             assert product == [Fraction(int(column <= row)) for column in range(factorization.triggers)]
@@ -158,8 +143,13 @@ def test_the_costliest_user_costs_what_the_guarantee_says(plan: Plan) -> None:
 
 
 def test_a_norm_of_the_buckets_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+<<<<<<< HEAD
     def forgetful(self: Cells, mechanism: str, **constants: Any) -> None:
         real(self, mechanism, **constants)
+=======
+    def forgetful(self: Cells, mechanism: str, *, triggers: int, buckets: int, cost: float, **own: Any) -> None:
+        real(self, mechanism, triggers=triggers, buckets=buckets, cost=cost, **own)
+>>>>>>> 6efe38a2 (toeplitz: columns of one norm, so that late records use the budget they were charged)
         self.sigma /= math.sqrt(self.over_buckets.col2)
 
     real = Cells.__init__
@@ -174,8 +164,8 @@ def test_a_user_within_the_ledger_stays_within_the_share(seed: int) -> None:
     strategy: Any = build_strategy(PLANS["closing"])
     ledger, rng = strategy.bounding.ledger, np.random.default_rng(seed)
     users, cells = strategy.values
-    time, over = (np.array(dense(f), np.float64) for f in (cells.factorization, cells.over_buckets))
-    of_users = np.array(dense(users.factorization), np.float64)
+    time, over = (float_matrix(f) for f in (cells.factorization, cells.over_buckets))
+    of_users = float_matrix(users.factorization)
     for _ in range(200):
         triggers = np.sort(rng.integers(0, 5, 12))
         keys, buckets = rng.integers(0, rng.integers(1, 5), 12), rng.integers(0, 6, 12)
@@ -205,9 +195,9 @@ def test_a_user_within_the_ledger_stays_within_the_share(seed: int) -> None:
 
 def exact(cells: Cells, z: npt.NDArray[np.int64], trigger: int, bucket: int) -> int:
     """RN of the decoded noise of one row, in fractions; trigger and bucket from 1 on."""
-    time, over = decoded(cells.factorization), decoded(cells.over_buckets)
+    time, over = decoding_rows(cells.factorization), decoding_rows(cells.over_buckets)
     value = sum(
-        (time[trigger - 1 - s] * over[bucket - 1 - i] * int(z[s, i]) for s in range(trigger) for i in range(bucket)),
+        (time[trigger - 1][s] * over[bucket - 1][i] * int(z[s, i]) for s in range(trigger) for i in range(bucket)),
         Fraction(0),
     )
     return math.floor(value / (1 << cells.noise_bits) + Fraction(1, 2))
@@ -307,7 +297,7 @@ def test_the_exponent_is_chosen_by_a_public_formula() -> None:
         noise = {}
         for exponent in module.EXPONENTS:
             factorization = module.power(buckets, exponent, module.BUCKET_BITS)
-            b = np.array([float(x) for x in decoded(factorization)])
+            b = factorization.decoder
             matrix = np.array([[b[j - i] if j >= i else 0 for i in range(buckets)] for j in range(buckets)])
             half = matrix[:-1] - 0.5 * matrix[-1]
             noise[exponent] = math.sqrt(factorization.col2) * np.sqrt((half**2).sum(axis=1)).mean()

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from susurrus.mechanisms.histogram.factorization import FIXED, Factorization, power, round_up
+from susurrus.mechanisms.histogram.factorization import (
+    FIXED,
+    MIN_BITS,
+    Factorization,
+    normalized_power,
+    power,
+    round_up,
+)
+from tests.mechanisms.histogram.dense_matrices import decoding_rows, strategy_matrix
 
 SMALL = [(1, 0.5, 20), (2, 0.5, 20), (7, 0.5, 20), (9, 0.65, 16), (12, 0.5, 8), (30, 0.35, 10)]
 
@@ -100,3 +109,110 @@ def test_round_up_never_rounds_down() -> None:
     for value in (Fraction(1, 3), Fraction(2, 3), Fraction(10**30 + 1, 10**30), Fraction(1, 2)):
         assert Fraction(round_up(value)) >= value
         assert Fraction(math.nextafter(round_up(value), 0)) < value
+
+
+class TestNormalized:
+    """Columns of one norm: the same promises as above, and that nobody loses by them."""
+
+    SIZES = [(2, 28), (7, 28), (12, 16), (24, 20), (30, 12)]
+
+    @pytest.mark.parametrize(("triggers", "room"), SIZES)
+    def test_the_decoder_inverts_the_strategy(self, triggers: int, room: int) -> None:
+        f = normalized_power(triggers, 0.5, room)
+        c, b = strategy_matrix(f), decoding_rows(f)
+        assert [[Fraction(int(each), 1 << f.grid_bits) for each in row] for row in f.columns] == c
+        for t in [*range(triggers, 0, -1), *range(1, triggers + 1), 1, triggers]:  # rows are computed from earlier ones
+            row = b[t - 1]
+            for s in range(triggers):
+                assert sum(row[k] * c[k][s] for k in range(t)) == (1 if s < t else 0)
+            numerators, denominator = f.row_exact(t)
+            assert [Fraction(n, denominator) for n in numerators] == row[:t]
+            error = Fraction(f.row_error, 1 << FIXED)
+            assert error < Fraction(1, 1 << 170)
+            fixed = f.row_fixed(t)
+            assert len(fixed) == t
+            for s in range(t):
+                assert abs(Fraction(fixed[s], 1 << FIXED) - row[s]) <= error
+                assert abs(Fraction(float(f.decoding[s, t - 1])) - row[s]) <= abs(row[s]) * Fraction(triggers + 4, 1 << 53)
+
+    @pytest.mark.parametrize(("triggers", "room"), SIZES)
+    def test_norms_are_exact_and_as_large_as_the_grid_lets_them_be(self, triggers: int, room: int) -> None:
+        f = normalized_power(triggers, 0.5, room)
+        c, b = strategy_matrix(f), decoding_rows(f)
+        first = f.column_squares[0]
+        for t in range(triggers):
+            assert f.column_squares[t] == sum(c[s][t] ** 2 for s in range(triggers))
+            assert first * (1 - Fraction(1, 1 << f.scale_bits)) ** 2 < f.column_squares[t] <= first
+            row2, row1 = sum(x * x for x in b[t]), sum(abs(x) for x in b[t])
+            assert row2 <= Fraction(f.row2[t]) <= row2 * Fraction(10**9 + 1, 10**9)
+            assert row1 <= Fraction(f.row1[t]) <= row1 * Fraction(10**9 + 1, 10**9)
+            for last in range(t, triggers):
+                wanted = sum(x * y for x, y in zip(b[t], b[last], strict=True))
+                assert f.row_product(t + 1, last + 1) == pytest.approx(float(wanted), rel=1e-13)
+        assert list(f.column_scales) == sorted(f.column_scales)
+        assert f.column_scales[0] == 1 << f.scale_bits
+
+    @pytest.mark.parametrize(("triggers", "records", "bound"), [(3, 3, 1), (4, 2, 2)])
+    def test_no_placement_of_records_costs_more_than_any_at_one_trigger(
+        self, triggers: int, records: int, bound: int
+    ) -> None:
+        """A record costs the same at every trigger, so one trigger is as good as another for the dearest user."""
+        f = normalized_power(triggers, 0.5, 28)
+        c = strategy_matrix(f)
+
+        def moved(changes: tuple[tuple[int, int], ...]) -> Fraction:
+            return sum((sum((c[s][t] * v for t, v in changes), Fraction(0)) ** 2 for s in range(triggers)), Fraction(0))
+
+        options = list(itertools.product(range(triggers), range(-bound, bound + 1)))
+        worst = max(map(moved, itertools.combinations_with_replacement(options, records)))
+        assert worst == (records * bound) ** 2 * f.column_squares[0]
+        for t in range(triggers):
+            assert moved(((t, bound),) * records) >= worst * (1 - Fraction(1, 1 << f.scale_bits)) ** 2
+
+    @pytest.mark.parametrize("triggers", [*range(1, 25), 31, 64, 96, 100, 168, 365, 744, 1000, 2048])
+    def test_no_trigger_is_noisier_than_without(self, triggers: int) -> None:
+        """Of one budget: column norm times row norm. Coefficients on a coarser grid may cost 1e-5."""
+        plain, f = power(triggers, 0.5, 20), normalized_power(triggers, 0.5, 28)
+        ratio = np.sqrt(f.col2 * f.row2 / (plain.col2 * plain.row2))
+        assert ratio.max() <= 1 + 1e-9
+        assert ratio[0] == pytest.approx(1)
+        for room in range(8, 29):
+            f = normalized_power(triggers, 0.5, room)
+            ratio = np.sqrt(f.col2 * f.row2 / (power(triggers, 0.5, f.bits).col2 * power(triggers, 0.5, f.bits).row2))
+            assert ratio.max() <= 1 + 1e-4
+
+    @pytest.mark.parametrize("triggers", range(2, 13))
+    def test_no_trigger_is_noisier_in_fractions(self, triggers: int) -> None:
+        f = normalized_power(triggers, 0.5, 28)
+        plain, mine = decoding_rows(power(triggers, 0.5, f.bits)), decoding_rows(f)
+        assert f.column_squares[0] == power(triggers, 0.5, f.bits).column_squares[0]
+        for before, now in zip(plain, mine, strict=True):
+            assert sum(x * x for x in now) <= sum(x * x for x in before)
+
+    @pytest.mark.parametrize(
+        ("triggers", "quarters"),
+        [(24, (0.988, 0.969, 0.937, 0.852)), (100, (0.988, 0.970, 0.940, 0.828)), (1000, (0.989, 0.974, 0.948, 0.803))],
+    )
+    def test_gains_are_those_of_the_documentation(self, triggers: int, quarters: tuple[float, ...]) -> None:
+        plain, f = power(triggers, 0.5, 20), normalized_power(triggers, 0.5, 28)
+        ratio = np.sqrt(f.col2 * f.row2 / (plain.col2 * plain.row2))
+        assert ratio[[triggers * k // 4 - 1 for k in (1, 2, 3, 4)]] == pytest.approx(quarters, abs=0.003)
+
+    def test_without_room_for_scales_columns_stay_as_they_are(self) -> None:
+        for room in range(-20, MIN_BITS + 1):
+            assert normalized_power(50, 0.5, room) == power(50, 0.5, MIN_BITS)
+        assert normalized_power(1, 0.5, 28) == power(1, 0.5, 20)
+
+    def test_scales_that_are_rounded_up_cost_more_than_is_paid(self) -> None:
+        """The planted defect: what `normalized` floors."""
+        f = normalized_power(24, 0.5, 28)
+        above = Factorization(24, 0.5, f.bits, f.numerators, f.scale_bits, (f.column_scales[0], *(e + 1 for e in f.column_scales[1:])))  # fmt: skip
+        assert max(above.column_squares[1:]) > f.column_squares[0]
+
+    def test_threads_may_ask_for_rows_in_any_order(self) -> None:
+        f = normalized_power(40, 0.5, 28)
+        wanted = {t: f.row_fixed(t) for t in range(40, 0, -1)}
+        with ThreadPoolExecutor(4) as pool:
+            orders = [list(np.random.default_rng(i).permutation(np.arange(1, 41))) for i in range(8)]
+            for order, rows in zip(orders, pool.map(lambda order: [f.row_fixed(int(t)) for t in order], orders), strict=True):
+                assert rows == [wanted[int(t)] for t in order]

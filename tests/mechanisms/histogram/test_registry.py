@@ -231,7 +231,7 @@ class TestDefault:
         assert few.startswith("toeplitz, ")
         assert "dozens" in few
         # As measured on data: docs/results.md.
-        assert "standard error 13.6 instead of" in few
+        assert "standard error 13.4 instead of" in few
         assert running.startswith(
             "closing without its last look (discovery_share = 0.5, unknown_share = 0, public_share = 0), "
         )

@@ -20,6 +20,7 @@ from susurrus.mechanisms.histogram.states import UNKNOWN, FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from tests.mechanisms.histogram.dense_matrices import decoding_rows, entry
 from tests.reference import NO_LAST_LOOK
 
 VISITS = Column(name="visits", kind="count")
@@ -142,8 +143,8 @@ class Reference:
 
     @staticmethod
     def decoded(factorization: Any, z: list[int], t: int) -> Fraction:
-        b = [Fraction(n, 1 << (factorization.bits * k)) for k, n in enumerate(factorization.decoder_exact[:t])]
-        return sum((b[t - 1 - s] * z[s] for s in range(t)), Fraction(0))
+        row = decoding_rows(factorization)[t - 1]
+        return sum((row[s] * z[s] for s in range(t)), Fraction(0))
 
     def key(
         self, key: bytes, steps: list[tuple[int, int, list[int]]], declared: bool, lists: ListSums | None = None
@@ -172,7 +173,7 @@ class Reference:
         drawn = self.draws("selection", key, f, selector.sigma, nb)
         filtered, steady = Fraction(0), Fraction(0)
         for s, gain in enumerate(selector._filter.tolist()):
-            c = [Fraction(f.numerators[s - r], 1 << f.bits) for r in range(s + 1)]
+            c = [entry(f, s, r) for r in range(s + 1)]
             row = sum((Fraction(weight[r], 1 << 20) * c[r] for r in range(s + 1)), Fraction(drawn[s], 1 << nb))
             filtered, steady = filtered + gain * row, steady + gain * sum(c, Fraction(0)) / T
         return statistic + Fraction(self.strategy.look.filter_weight) * filtered / steady >= self.strategy.look.level
@@ -181,21 +182,21 @@ class Reference:
         selector = self.strategy.selector
         f, nb = selector.factorization, selector.noise_bits
         z = self.draws(self.strategy._selection_mechanism.split("/")[0], key, f, selector.sigma, nb)
-        unit = nb - f.bits
         x = [Fraction(w, 1 << 20) for w in weight]
         lift = selector.decoder.fraction_bits
         rounded = math.floor(self.decoded(f, z, t) * Fraction(2) ** (lift - nb) + Fraction(1, 2))
         if sum(x) * 2**lift + rounded >= int(selector._threshold[t - 1]):
             return True
-        y = [sum(f.numerators[s - r] * int(x[r] * 2**unit) for r in range(s + 1)) + z[s] for s in range(t)]
+        y = [sum(entry(f, s, r) * x[r] for r in range(s + 1)) * 2**nb + z[s] for s in range(t)]
         return sum(int(selector._filter[s]) * y[s] for s in range(t)) >= int(selector._filter_threshold[t - 1])
 
     def estimates(self, key: bytes, sums: list[int], t: int) -> list[int]:
         out = []
         for total, source in zip(sums, self.strategy.source, strict=True):
             value = self.strategy.values[source]
-            z = self.draws(value.mechanism, key, value.factorization, value.sigma, value.factorization.bits)
-            noise = self.decoded(value.factorization, z, t) / 2**value.factorization.bits
+            bits = value.factorization.grid_bits
+            z = self.draws(value.mechanism, key, value.factorization, value.sigma, bits)
+            noise = self.decoded(value.factorization, z, t) / 2**bits
             out.append(total + math.floor(noise + Fraction(1, 2)))
         return out
 
@@ -528,6 +529,6 @@ def test_a_thousand_triggers(name: str, own: dict[str, Any]) -> None:
     ended = strategy.step(1000, keys, begun.states, nothing, noise, np.zeros(5, np.bool_))
     value = strategy.values[0]
     labels = noise.labels(strategy._value_mechanisms[0], keys)
-    z = noise.normal(labels, 1, 1000, sigma=value.sigma, bits=value.factorization.bits)
+    z = noise.normal(labels, 1, 1000, sigma=value.sigma, bits=value.factorization.grid_bits)
     stream = [1000 + value.decoder.rationally(row, 1000) for row in z.tolist()]
     assert ended.estimates[:, 0].tolist() == stream
