@@ -143,13 +143,8 @@ def test_the_costliest_user_costs_what_the_guarantee_says(plan: Plan) -> None:
 
 
 def test_a_norm_of_the_buckets_that_is_forgotten_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
     def forgetful(self: Cells, mechanism: str, **constants: Any) -> None:
         real(self, mechanism, **constants)
-=======
-    def forgetful(self: Cells, mechanism: str, *, triggers: int, buckets: int, cost: float, **own: Any) -> None:
-        real(self, mechanism, triggers=triggers, buckets=buckets, cost=cost, **own)
->>>>>>> 6efe38a2 (toeplitz: columns of one norm, so that late records use the budget they were charged)
         self.sigma /= math.sqrt(self.over_buckets.col2)
 
     real = Cells.__init__
