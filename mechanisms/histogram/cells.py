@@ -57,7 +57,7 @@ class Cells:
         normalized: bool = False,
     ) -> None:
         """cost: of mu^2, for one record. bits: fractional bits of C_time's coefficients; None: those that fit the noise.
-        normalized: whether C_time has columns of one norm, on grids that fit the noise, so that a record costs that at every trigger.
+        normalized: whether C_time has columns of one norm, on grids that fit the noise: a record costs that whenever it comes.
 
         Raises ConfigurationError where the noise does not fit its grid.
         """

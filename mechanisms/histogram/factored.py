@@ -342,18 +342,14 @@ def value_mechanisms(
     return tuple(values), tuple(source)
 
 
-def _mechanism_of(
-    column: Column, triggers: int, cost: float, bits: int | None, normalized: bool
-) -> Values | Cells:
+def _mechanism_of(column: Column, triggers: int, cost: float, bits: int | None, normalized: bool) -> Values | Cells:
     name = "column/" + column.name
     if column.kind == "cells":
         return Cells(name, triggers=triggers, buckets=column.buckets, cost=cost, bits=bits, normalized=normalized)
     return _value_mechanism(name, triggers, column.bound, cost, bits, normalized)
 
 
-def _value_mechanism(
-    name: str, triggers: int, bound: int, cost: float, bits: int | None, normalized: bool
-) -> Values:
+def _value_mechanism(name: str, triggers: int, bound: int, cost: float, bits: int | None, normalized: bool) -> Values:
     """The mechanism whose noise makes one record of size `bound` cost `cost` of mu^2: sigma^2 = bound^2 col2 / cost.
 
     bits: fractional bits of the coefficients; None: those that fit the noise.

@@ -50,7 +50,7 @@ class Factorization:
 
     @cached_property
     def columns(self) -> npt.NDArray[np.int64]:
-        """int64[T, T]: [s, t] = c_(s-t) E_t in units of 2^-grid_bits, 0 above the diagonal: what an increment at t adds to row s."""
+        """int64[T, T]: [s, t] = c_(s-t) E_t in units of 2^-grid_bits, 0 above the diagonal: what 1 at trigger t adds to row s."""
         c = np.array(self.numerators, np.int64)
         scales = np.array(self.column_scales or (1,) * self.triggers, np.int64)
         lag = np.arange(self.triggers)[:, None] - np.arange(self.triggers)[None, :]
@@ -149,7 +149,7 @@ class Factorization:
             return plain
         inverse = self._inverse_scales
         steps = np.array([float(first - second) for first, second in pairwise(inverse)])
-        out = plain * np.array([float(each) for each in inverse])
+        out: npt.NDArray[np.float64] = plain * np.array([float(each) for each in inverse])
         # One addition after the other, in the same order on every machine.
         out[:, 1:] += np.cumsum(plain[:, :-1] * steps, axis=1)
         return out

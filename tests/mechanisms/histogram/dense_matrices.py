@@ -15,7 +15,9 @@ def entry(factorization: Factorization, row: int, column: int) -> Fraction:
     """c_(row - column) E_column, both from 0 on."""
     if row < column:
         return Fraction(0)
-    scale = Fraction((factorization.column_scales or (1,) * factorization.triggers)[column], 1 << factorization.scale_bits)
+    scale = Fraction(
+        (factorization.column_scales or (1,) * factorization.triggers)[column], 1 << factorization.scale_bits
+    )
     return Fraction(factorization.numerators[row - column], 1 << factorization.bits) * scale
 
 

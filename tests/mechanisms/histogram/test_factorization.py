@@ -111,12 +111,13 @@ def test_round_up_never_rounds_down() -> None:
         assert Fraction(math.nextafter(round_up(value), 0)) < value
 
 
+ROOMS = [(2, 28), (7, 28), (12, 16), (24, 20), (30, 12)]
+
+
 class TestNormalized:
     """Columns of one norm: the same promises as above, and that nobody loses by them."""
 
-    SIZES = [(2, 28), (7, 28), (12, 16), (24, 20), (30, 12)]
-
-    @pytest.mark.parametrize(("triggers", "room"), SIZES)
+    @pytest.mark.parametrize(("triggers", "room"), ROOMS)
     def test_the_decoder_inverts_the_strategy(self, triggers: int, room: int) -> None:
         f = normalized_power(triggers, 0.5, room)
         c, b = strategy_matrix(f), decoding_rows(f)
@@ -133,9 +134,11 @@ class TestNormalized:
             assert len(fixed) == t
             for s in range(t):
                 assert abs(Fraction(fixed[s], 1 << FIXED) - row[s]) <= error
-                assert abs(Fraction(float(f.decoding[s, t - 1])) - row[s]) <= abs(row[s]) * Fraction(triggers + 4, 1 << 53)
+                assert abs(Fraction(float(f.decoding[s, t - 1])) - row[s]) <= abs(row[s]) * Fraction(
+                    triggers + 4, 1 << 53
+                )
 
-    @pytest.mark.parametrize(("triggers", "room"), SIZES)
+    @pytest.mark.parametrize(("triggers", "room"), ROOMS)
     def test_norms_are_exact_and_as_large_as_the_grid_lets_them_be(self, triggers: int, room: int) -> None:
         f = normalized_power(triggers, 0.5, room)
         c, b = strategy_matrix(f), decoding_rows(f)
@@ -206,7 +209,8 @@ class TestNormalized:
     def test_scales_that_are_rounded_up_cost_more_than_is_paid(self) -> None:
         """The planted defect: what `normalized` floors."""
         f = normalized_power(24, 0.5, 28)
-        above = Factorization(24, 0.5, f.bits, f.numerators, f.scale_bits, (f.column_scales[0], *(e + 1 for e in f.column_scales[1:])))  # fmt: skip
+        larger = (f.column_scales[0], *(scale + 1 for scale in f.column_scales[1:]))
+        above = Factorization(24, 0.5, f.bits, f.numerators, f.scale_bits, larger)
         assert max(above.column_squares[1:]) > f.column_squares[0]
 
     def test_threads_may_ask_for_rows_in_any_order(self) -> None:
@@ -214,5 +218,7 @@ class TestNormalized:
         wanted = {t: f.row_fixed(t) for t in range(40, 0, -1)}
         with ThreadPoolExecutor(4) as pool:
             orders = [list(np.random.default_rng(i).permutation(np.arange(1, 41))) for i in range(8)]
-            for order, rows in zip(orders, pool.map(lambda order: [f.row_fixed(int(t)) for t in order], orders), strict=True):
+            for order, rows in zip(
+                orders, pool.map(lambda order: [f.row_fixed(int(t)) for t in order], orders), strict=True
+            ):
                 assert rows == [wanted[int(t)] for t in order]

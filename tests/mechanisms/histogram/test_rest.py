@@ -11,7 +11,7 @@ from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.factored import Factored
-from susurrus.mechanisms.histogram.factorization import Factorization, power
+from susurrus.mechanisms.histogram.factorization import power
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.rest import RestOfWindow, factors

@@ -125,7 +125,9 @@ def test_exact_ties_round_up_for_both_signs() -> None:
 
 
 @pytest.mark.parametrize("fixed_fails", [False, True])
-@pytest.mark.parametrize("factorization", [power(25, 0.5, 20), normalized_power(25, 0.5, 28)], ids=["plain", "normalized"])
+@pytest.mark.parametrize(
+    "factorization", [power(25, 0.5, 20), normalized_power(25, 0.5, 28)], ids=["plain", "normalized"]
+)
 def test_the_rational_path_agrees_with_the_fixed_point(factorization: Factorization, fixed_fails: bool) -> None:
     decoder = Decoder(factorization, noise_bits=factorization.grid_bits)
     z = np.random.default_rng(7).normal(0, 9 * 2.0**factorization.grid_bits, 25).astype(np.int64).tolist()
