@@ -74,8 +74,9 @@ class WindowKeys(Generic[States]):
         entering: keys that are public from this trigger on, published or not. weighing_one: keys that were public when the users'
         lists look back, and had no row yet; at the last trigger only.
         """
-        self._public = self._declared | entering
-        self._weighing_one = self._declared | weighing_one
+        # A list of declared keys may be long, and is not copied at every trigger.
+        self._public = self._declared | entering if entering else self._declared
+        self._weighing_one = self._declared | weighing_one if weighing_one else self._declared
         rows = Rows(self._strategy.plan.width)
         entering = set(entering)
         # Keys of this trigger that are not published yet.
