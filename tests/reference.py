@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from susurrus.agents.config.settings import Settings
+from susurrus.mechanisms.histogram.evidence_memory import PastRows
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
@@ -89,6 +90,10 @@ def expected(
     noise_source = NoiseSource(secret, epoch=bytes.fromhex(epoch), config=config, pipeline=settings.pipeline.name)
     result: dict[tuple[int, int, bytes], list[int]] = {}
     handed_on: set[bytes] = set()
+    # Where windows add up: window -> its strategy and noise, and key -> closing row, for keys that somebody weighed; key -> the
+    # newest window that published it.
+    measured: dict[int, tuple[Any, Any, dict[bytes, tuple[float, bool]]]] = {}
+    named: dict[bytes, int] = {}
     for window in sorted(by_trigger):
         start, triggers = lengths[window]
         plan = replace(plan, triggers=triggers)
@@ -159,7 +164,10 @@ def expected(
                         for index, gained in enumerate((unknown > 0, unknown, known)):
                             lists[key][index] += gained
             undiscovered = declared | handed_on if trigger == 1 else declared
-            keys = sorted(set(states) | set(sums) | undiscovered)
+            adds_up = strategy.evidence_windows > 1 and trigger == plan.triggers
+            before = {key for *_, rows in measured.values() for key in rows} if adds_up else set()
+            closing_rows: dict[bytes, tuple[float, bool]] = {}
+            keys = sorted(set(states) | set(sums) | undiscovered | before)
             known = [key in states for key in keys]
             pooled: list[tuple[list[bytes], Any]] = []
             for there in (True, False):
@@ -180,12 +188,17 @@ def expected(
                         else list_sums(
                             some, lists, {key: unit.get(key, (1 << 20) * (key in declared)) for key in some}
                         ),
+                        past=past_rows(some, window, measured, named, strategy.evidence_windows) if adds_up else None,
                     ),
                     noise,
                     np.array([key in undiscovered for key in some]),
                 )
                 for row, (key, packed) in enumerate(zip(some, strategy.pack(step.states), strict=True)):
                     states[key] = packed
+                    if adds_up and step.published[row]:
+                        named[key] = window
+                    elif adds_up and step.closing.users[row]:
+                        closing_rows[key] = float(step.closing.values[row]), bool(step.closing.opened[row])
                     if step.published[row]:
                         since.setdefault(key, trigger)
                         result[(start, trigger, key)] = step.estimates[row].tolist()
@@ -202,6 +215,8 @@ def expected(
                     estimates, _ = strategy.calibrate(step.estimates[index], step.std_errors[index], own, evidence)
                     for row, numbers in zip(index.tolist(), estimates.tolist(), strict=True):
                         result[(start, trigger, some[row])] = numbers
+            if adds_up:
+                measured[window] = strategy, noise, closing_rows
         if settings.remember:
             counts = [c.counts_users(plan.max_records_per_key) for c in plan.columns]
             last = {
@@ -231,6 +246,24 @@ def _crc(name: bytes) -> int:
     for shift, multiplier in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         mixed = (mixed ^ mixed >> shift) * multiplier & 0xFFFFFFFF
     return mixed ^ mixed >> 16
+
+
+def past_rows(
+    keys: list[bytes], window: int, measured: dict[int, tuple[Any, Any, Any]], named: dict[bytes, int], windows: int
+) -> PastRows:
+    """What earlier windows measured of every key, whether anybody brought it or not."""
+    past = PastRows.none(len(keys), windows - 1)
+    for row, key in enumerate(keys):
+        for column in range(windows - 1):
+            then = window - 1 - column
+            if then not in measured or then <= named.get(key, -1):
+                continue
+            strategy, noise, rows = measured[then]
+            [value] = [rows[key][0]] if key in rows else strategy.unbrought([key], noise)
+            past.in_play[row, column], past.values[row, column] = True, value
+            past.opened[row, column] = key in rows and rows[key][1]
+            past.heights[row, column], past.variances[row, column] = strategy.look.height, strategy.look.variance
+    return past
 
 
 def _window(settings: Settings, stamp: int) -> tuple[int, int, int]:

@@ -188,6 +188,12 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
             "remembered",
             f"keys whose last row has at least {at_least} are public from the next window's beginning, at no cost",
         )
+    if settings.evidence_windows > 1:
+        yield (
+            "over windows",
+            f"what up to {settings.evidence_windows} windows measured of a key adds up, so that keys are found which few "
+            "users bring in each of them; the promise is the same",
+        )
     if settings.top is not None:
         ranking = f"{settings.top.ranking}, in the topic top; made of published rows, so it costs nothing"
         yield "ranking", f"{ranking}; a key that is missing from it may still be large"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.finding import Finding, waits
+from susurrus.agents.histogram.evidence import EvidenceOf
 from susurrus.agents.histogram.publication import Publication
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, joined_evidence
@@ -30,7 +31,7 @@ class Held:
     """What is kept in memory between the commits.
 
     window: the one that ends. gathered: the increments of the interval. rows: of the window. public: whether the trigger has been
-    published before, so that this is a replay.
+    published before, so that this is a replay. evidence: what the trigger makes of it, where windows add up.
     """
 
     interval: Interval
@@ -38,6 +39,7 @@ class Held:
     gathered: dict[WindowStart, Gathered]
     rows: Rows
     public: bool
+    evidence: EvidenceOf | None = None
 
 
 class Barrier:

@@ -192,6 +192,8 @@ def _appear_at(settings: HistogramSettings, strategy: Strategy[Any], kept: int) 
     )
     if kept < min(users.values()):
         text += f" Only {records(kept)} are counted at all, so no key can have that many users."
+    if settings.evidence_windows > 1:
+        text += " At a window's end keys of fewer users appear, too, if they come in several windows (keys.evidence_windows)."
     if settings.keys.minimum_users:
         text += f" keys.minimum_users = {settings.keys.minimum_users:,} hides keys of no more users than that."
     return text

@@ -23,6 +23,7 @@ from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
 from susurrus.agents.histogram.top_settings import TopSettings
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Level as PlanLevel
 from susurrus.mechanisms.histogram.plan import Plan
@@ -207,6 +208,17 @@ class MechanismSettings(Settings):
         return given if given and self.remembers else 0
 
     @property
+    def measures_at_the_end(self) -> bool:
+        """Whether the strategy measures users' lists at a window's last trigger, so that windows can add up."""
+        parameters = self.privacy.parameters_of(self.strategy)
+        return self.discover and isinstance(parameters, Closing.Parameters) and parameters.last_look
+
+    @property
+    def evidence_windows(self) -> int:
+        """How many windows add up; 1: none but the present one."""
+        return self.keys.evidence_windows if self.measures_at_the_end else 1
+
+    @property
     def keys_are_declared(self) -> bool:
         """Whether the file declares any key."""
         return bool(self._declared or self.keys.declared or self.keys.product)
@@ -242,6 +254,7 @@ class MechanismSettings(Settings):
             max_records_per_key=1 if levels else self.bounds.max_records_per_key,
             max_keys=self.bounds.max_keys_per_user,
             minimum_users=self.keys.minimum_users,
+            evidence_windows=self.evidence_windows,
             discover=self.discover,
             gaussian_delta_fraction=privacy.gaussian_delta_fraction,
             selection_share=privacy.selection_share,

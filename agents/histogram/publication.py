@@ -17,6 +17,7 @@ from hashlib import blake2b
 import numpy as np
 
 from susurrus.agents.histogram.candidates import Candidates
+from susurrus.agents.histogram.evidence import EvidenceOf
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.level_keys import PublicKeys
 from susurrus.agents.histogram.remembered import Remembered
@@ -69,12 +70,14 @@ class Publication:
         rows: Rows,
         commit: Commit,
         entering: Remembered | None = None,
+        evidence: EvidenceOf | None = None,
     ) -> bool:
         """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data.
 
-        entering: the remembered keys that are public from this trigger on, if there are such; the digest covers them.
+        entering: the remembered keys that are public from this trigger on, if there are such; the digest covers them. evidence: of
+        the windows before, at the last trigger where windows add up; the digest covers it.
         """
-        digest, known = self._link(window, trigger, news, entering)
+        digest, known = self._link(window, trigger, news, entering, evidence)
         place = _CHAIN + ordered(window)
         if trigger < self._calendar.triggers_of(window):
             commit.puts.append((place, digest))
@@ -90,19 +93,31 @@ class Publication:
         return known is None
 
     def is_public(
-        self, window: WindowIndex, trigger: Trigger, news: Gathered, entering: Remembered | None = None
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        news: Gathered,
+        entering: Remembered | None = None,
+        evidence: EvidenceOf | None = None,
     ) -> bool:
-        """Whether the trigger is public already. Raises ReplayMismatch where it was other data. entering: as for `publish`."""
-        return self._link(window, trigger, news, entering)[1] is not None
+        """Whether the trigger is public already. Raises ReplayMismatch where it was other data. The others as for `publish`."""
+        return self._link(window, trigger, news, entering, evidence)[1] is not None
 
     def _link(
-        self, window: WindowIndex, trigger: Trigger, news: Gathered, entering: Remembered | None
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        news: Gathered,
+        entering: Remembered | None,
+        evidence: EvidenceOf | None,
     ) -> tuple[bytes, str | None]:
         """(the trigger's digest, the public one in hex if there is any). Raises ReplayMismatch where they differ."""
         before = (self._store.get_one(_CHAIN + ordered(window)) or b"") if trigger > 1 else b""
         link = before.ljust(32, b"\0") + self._services.config_digest + ordered(trigger) + input_digest(news, self._key)
         if entering is not None:
             link += entering.digest()
+        if evidence is not None:
+            link += evidence.digest()
         digest = blake2b(link, digest_size=32, key=self._key).digest()
         known = self._known_digests.get((self._calendar.window_start(window), trigger))
         if known not in (None, digest.hex()):

@@ -8,7 +8,9 @@ are calibrated, that takes two commits (barrier.py).
 
 At a window's last trigger its large keys are handed on to the next window (remembered.py), where keys are remembered.
 
-State keys: those of window_keys.py, publication.py, remembered.py and intervals.py.
+Where windows add up, what they measured of unpublished keys is kept, too (evidence.py).
+
+State keys: those of window_keys.py, publication.py, remembered.py, evidence.py and intervals.py.
 """
 
 import logging
@@ -19,6 +21,7 @@ from typing import Any
 from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.barrier import Barrier, Held
 from susurrus.agents.histogram.candidates import Candidates
+from susurrus.agents.histogram.evidence import EvidenceOf, EvidenceTable
 from susurrus.agents.histogram.feedback_writer import FeedbackWriter
 from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.publication import Publication
@@ -72,6 +75,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         self._barrier = Barrier(services, partition, meta, self._publication) if refines else None
         self._feedback = FeedbackWriter(services, partition)
         self._memory = Memory(services, store) if settings.remember else None
+        adds_up = self._strategy.evidence_windows > 1
+        self._evidence = EvidenceTable(services, store, self._noise) if adds_up else None
         self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
         self._begins: dict[WindowIndex, bool] = {}
         """Whether a window begins, as far as that is known."""
@@ -227,9 +232,10 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         """
         gathered, trigger = self._gather(interval), Trigger(self._calendar.triggers_of(window))
         news = gathered[self._calendar.window_start(window)]
-        public = self._publication.is_public(window, trigger, news, self._entering(window, trigger))
-        rows = self._step(window, trigger, news, Commit(position=self._taken, meta={}))
-        return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public)
+        evidence = None if self._evidence is None else self._evidence.of(window, self.services.strategy_of(window))
+        public = self._publication.is_public(window, trigger, news, self._entering(window, trigger), evidence)
+        rows = self._step(window, trigger, news, Commit(position=self._taken, meta={}), evidence)
+        return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public, evidence=evidence)
 
     def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
         """The increments of an interval by window, empty ones for windows without."""
@@ -244,11 +250,12 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         published: dict[WindowStart, Rows] = {}
         for window in windows:
             trigger, start = self._calendar.trigger(window, interval), self._calendar.window_start(window)
+            evidence = None
             if held is not None and window == held.window:
-                rows = held.rows
+                rows, evidence = held.rows, held.evidence
             else:
                 rows = self._step(window, trigger, gathered[start], commit)
-            self._publish(window, trigger, gathered[start], rows, commit)
+            self._publish(window, trigger, gathered[start], rows, commit, evidence)
             published[start] = rows
         handed_on = self._hand_on(interval, published, commit)
         if self._strategy.feedback:
@@ -270,11 +277,21 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             )
         return self._windows[window]
 
-    def _step(self, window: WindowIndex, trigger: Trigger, news: Gathered, commit: Commit) -> Rows:
-        """What a trigger publishes; from the last rows of the window before, too, where those are remembered."""
+    def _step(
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        news: Gathered,
+        commit: Commit,
+        evidence: EvidenceOf | None = None,
+    ) -> Rows:
+        """What a trigger publishes; from the last rows of the window before, too, where those are remembered.
+
+        evidence: at the last trigger, where windows add up.
+        """
         keys, memory = self._keys_of(window), self._memory
         if memory is None:
-            return keys.trigger(trigger, news, commit)
+            return keys.trigger(trigger, news, commit, evidence=evidence)
         entering, without_row = memory.entering(window, trigger), memory.without_row(window, trigger)
         if entering is not None:
             commit.kind = commit.kind or "entering"
@@ -284,6 +301,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             commit,
             entering=frozenset(() if entering is None else entering.keys),
             weighing_one=frozenset(() if without_row is None else without_row.keys),
+            evidence=evidence,
         )
 
     def _entering(self, window: WindowIndex, trigger: Trigger) -> Remembered | None:
@@ -307,10 +325,21 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             )
         return self._memory.hand_on(window, None if rows is None else rows.sorted(), commit)
 
-    def _publish(self, window: WindowIndex, trigger: Trigger, news: Gathered, rows: Rows, commit: Commit) -> None:
-        if self._publication.publish(window, trigger, news, rows, commit, self._entering(window, trigger)):
+    def _publish(
+        self,
+        window: WindowIndex,
+        trigger: Trigger,
+        news: Gathered,
+        rows: Rows,
+        commit: Commit,
+        evidence: EvidenceOf | None,
+    ) -> None:
+        entering = self._entering(window, trigger)
+        if self._publication.publish(window, trigger, news, rows, commit, entering, evidence):
             self.counters["triggers"] += 1
             self.counters["rows"] += len(rows)
             commit.released.append(self.services.released(window, trigger, len(rows)))
         if trigger == self._calendar.triggers_of(window):
             self._windows.pop(window).drop(commit)
+            if evidence is not None:
+                evidence.changes(commit)

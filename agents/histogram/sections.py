@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -75,6 +75,10 @@ class KeySettings(Section):
     selection and have a row at every trigger, until a window ends with a smaller one. It costs no budget, because that row is
     published (docs/guarantees/memory.md). 0: every window begins with the declared keys alone. Only with a strategy that needs the
     published keys, such as closing. Default: 0."""
+    evidence_windows: Literal[1, 2, 4] = 1
+    """How many windows' measurements of a key that none of them has published add up at the last trigger: 1, 2 or 4. A key that too
+    few users bring in any one window is then found after several. The promise is the same (docs/guarantees/evidence.md), but rare
+    keys become visible that were hidden by their rarity alone. Only with a last look, that is with strategy closing."""
     minimum_users: Annotated[int, Field(ge=0)] = 0
     """Never publish an undeclared key with this many distinct users or fewer, for any noise. A key that is remembered from the
     window before (`remember`) had more of them when it was published first."""

@@ -137,6 +137,8 @@ class HistogramSettings(MechanismSettings):
         }
         if self.remember:
             fields["keys"]["remember"] = self.remember
+        if self.evidence_windows > 1:
+            fields["keys"]["evidence_windows"] = self.evidence_windows
         centres = {each.column.name: each.column.centre for each in self.layout.published}
         fields["columns"] = [
             column.published()
@@ -169,6 +171,8 @@ class HistogramSettings(MechanismSettings):
         section, _, name = path.partition(".")
         if path == "keys.remember":
             return self.remember > 0
+        if path == "keys.evidence_windows":
+            return self.evidence_windows > 1
         if section == "privacy" and name.partition(".")[0] in STRATEGIES:
             return name.partition(".")[0] == self.choice.name
         return super().in_digest(path)
@@ -200,6 +204,9 @@ class HistogramSettings(MechanismSettings):
             yield Idle("keys.remember", under, 'privacy.strategy = "closing"')
         elif not self.counts_users:
             yield Idle("keys.remember", "columns of which none counts users", 'a column of kind "users"')
+        if not self.measures_at_the_end:
+            instead = 'privacy.strategy = "closing" with its last look'
+            yield Idle("keys.evidence_windows", under if not self.strategy.feedback else "unknown_share = 0", instead)
         for name in STRATEGIES:
             if name != choice.name and self.privacy.has_section(name):
                 yield Idle(f"privacy.{name}", under, f'privacy.strategy = "{name}"')

@@ -1,7 +1,8 @@
 """The key states of one window in release's store, and what a trigger does to them.
 
 A trigger steps over the keys with news, the keys that are due, the published keys, at first the declared keys, and the keys that
-the window before hands on (remembered.py), when it is over. All others stay as they are: the strategy said at their last step that
+the window before hands on (remembered.py), when it is over; where windows add up (evidence.py), at last also the keys that earlier
+windows measured. All others stay as they are: the strategy said at their last step that
 nothing can happen to them before they are due.
 
 State keys:
@@ -12,12 +13,14 @@ State keys:
 """
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
 from itertools import compress
 from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.agents.histogram.evidence import EvidenceOf
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.table import Gathered, Rows
 from susurrus.agents.runtime.commit import Commit
@@ -52,6 +55,8 @@ class WindowKeys(Generic[States]):
         """Keys that need no test at the trigger that is under way."""
         self._weighing_one: Set[bytes] = declared
         """Keys whose unit is 1 at the last trigger, where they have no other."""
+        self._evidence: EvidenceOf | None = None
+        """Of the windows before, while the last trigger is under way."""
         self._noise = noise
         self._triggers = strategy.plan.triggers
         self._tables = [
@@ -68,12 +73,15 @@ class WindowKeys(Generic[States]):
         *,
         entering: Set[bytes] = _NONE,
         weighing_one: Set[bytes] = _NONE,
+        evidence: EvidenceOf | None = None,
     ) -> Rows:
         """What the trigger publishes. The commit gets what changes in the tables.
 
         entering: keys that are public from this trigger on, published or not. weighing_one: keys that were public when the users'
-        lists look back, and had no row yet; at the last trigger only.
+        lists look back, and had no row yet; at the last trigger only. evidence: of the windows before, at the last trigger only; it
+        takes in what this one measures.
         """
+        self._evidence = evidence
         # A list of declared keys may be long, and is not copied at every trigger.
         self._public = self._declared | entering if entering else self._declared
         self._weighing_one = self._declared | weighing_one if weighing_one else self._declared
@@ -96,6 +104,9 @@ class WindowKeys(Generic[States]):
         # After a trigger, every key is due later. So nothing is left of earlier ones but deleted places, which a scan would pass.
         for key, _ in self._store.scan(self._due_at(trigger), self._due_at(Trigger(trigger + 1))):
             pending.setdefault(key[len(self._due) + _TRIGGER_BYTES :])
+        if evidence is not None:
+            public = set(rows.keys)
+            pending |= dict.fromkeys(key for key in evidence.opened() if key not in public)
         for keys, states, due in self._read_unpublished(sorted(pending)):
             step = self._step(trigger, keys, states, news)
             rows.add(keys, step, first=True)
@@ -119,7 +130,14 @@ class WindowKeys(Generic[States]):
         declared = np.zeros(len(keys), np.bool_)
         if self._public:
             declared = np.fromiter(map(self._public.__contains__, keys), np.bool_, len(keys))
-        return self._strategy.step(trigger, keys, states, increments, self._noise, declared)
+        evidence, lists = self._evidence, increments.lists
+        if evidence is None or lists is None:
+            return self._strategy.step(trigger, keys, states, increments, self._noise, declared)
+        opened = ~(states.selected | declared) & (lists.users > self._strategy.plan.minimum_users)
+        increments = replace(increments, past=evidence.past(keys, opened))
+        step = self._strategy.step(trigger, keys, states, increments, self._noise, declared)
+        evidence.take(keys, step, self._declared)
+        return step
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 

@@ -358,6 +358,13 @@ class Closing(Factored):
             f"keys still missing appear from about {self.look.level / (1 + self.look.filter_weight * steady):,.0f} users on, if "
             "they come steadily and each has no other such key",
         )
+        test = self.look.test
+        for scale in test.scales[1:]:
+            users = test.level(scale, self.look.height, self.look.variance) / (1 + self.look.filter_weight * steady)
+            yield (
+                f"over {scale} windows",
+                f"keys that none of them publishes appear from about {users:,.0f} users in each on, if the same holds",
+            )
 
 
 def _inverse_of_users(plan: Plan) -> float:

@@ -413,6 +413,7 @@ class TestDigest:
         {"keys": {"declared": ["a"]}},
         {"keys": {"minimum_users": 5}},
         {"keys": {"remember": 6}},
+        {"keys": {"evidence_windows": 4}},
         {"privacy": {"epsilon": 5.0}},
         {"privacy": {"delta": 1e-8}},
         {"privacy": {"strategy": "toeplitz"}},
@@ -647,6 +648,42 @@ class TestRememberedKeys:
         column = [{"name": "people", "kind": "users"}, {"name": "visits", "kind": "count"}]
         sets = {"topic": "raw", "user": "host", "key": ["url", "country"], "grouping_sets": [["url"], ["country"]]}
         assert changed(input=sets, columns=column, keys={"remember": 6}).remember == 6
+
+
+class TestEvidenceOverWindows:
+    def test_without_it_a_pipeline_has_the_digest_that_it_had(self) -> None:
+        assert changed(keys={"evidence_windows": 1}).config_digest() == changed().config_digest()
+        assert "evidence_windows" not in changed().published_fields()["keys"]
+        digests = {changed(keys={"evidence_windows": windows}).config_digest() for windows in (1, 2, 4)}
+        assert len(digests) == 3
+        assert [changed(keys={"evidence_windows": windows}).plan().evidence_windows for windows in (1, 2, 4)] == [
+            1,
+            2,
+            4,
+        ]
+
+    @pytest.mark.parametrize(
+        ("sections", "under"),
+        [
+            ({"privacy": {"strategy": "toeplitz"}}, 'privacy.strategy = "toeplitz"'),
+            ({"privacy": {"closing": {"unknown_share": 0, "public_share": 0}}}, "unknown_share = 0"),
+            (
+                {"keys": {"declared": ["a"], "discover": False}},
+                'privacy.strategy = "toeplitz", the default (only declared keys',
+            ),
+        ],
+    )
+    def test_where_windows_measure_nothing_at_their_end_it_is_refused(
+        self, sections: dict[str, Any], under: str
+    ) -> None:
+        keys = {**sections.get("keys", {}), "evidence_windows": 2}
+        with pytest.raises(ConfigurationError) as refused:
+            changed(**{**sections, "keys": keys})
+        assert str(refused.value).startswith(f"keys.evidence_windows: has no meaning for {under}")
+
+    def test_other_numbers_are_refused(self) -> None:
+        with pytest.raises(ConfigurationError, match="evidence_windows = 3: use 1, 2 or 4"):
+            changed(keys={"evidence_windows": 3})
 
 
 class TestRanking:
