@@ -29,7 +29,7 @@ from days_workloads import Days, nasa, retail, synthetic
 from progress import Lines
 
 from susurrus.agents.planning.in_a_row import WindowRows, WindowsInARow
-from susurrus.agents.planning.spool import Spool, spool
+from susurrus.agents.planning.spool import Spool, checkpoints, spool
 from susurrus.mechanisms.arrays import Bools
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
@@ -77,6 +77,7 @@ def seen(trigger: int, rows: WindowRows, truth: Truth, remembered: Bools) -> dic
     off = np.abs(np.where(rows.shown, estimate, 0) - true)
     return {
         "trigger": trigger,
+        "records": int(true.sum()),
         "rows": int(rows.public.sum()),
         "shown": int(rows.shown.sum()),
         "usable": int((rows.shown & (true > 0) & (off <= true / 2)).sum()),
@@ -103,8 +104,11 @@ def measure(
     delta: float,
     max_records: int,
     variants: list[str],
+    hours: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each day and variant."""
+    """A row for each day and variant. hours: whether it also says what readers have at every 24th of the window."""
+    quarters = checkpoints(triggers)
+    every = [-(-triggers * hour // 24) for hour in range(1, 25)] if hours else []
     plan = plan_of(
         "closing",
         triggers=triggers,
@@ -122,15 +126,23 @@ def measure(
     before = None
     for number, workload in enumerate(days, 1):
         begin = time.perf_counter()
-        spooled = spool(workload, build_strategy(plan).bounding, triggers, progress=Lines())
+        spooled = spool(
+            workload, build_strategy(plan).bounding, triggers, ends=sorted({*quarters, *every}), progress=Lines()
+        )
         truth = Truth(spooled, before)
         before = truth.whole
         for name, windows in rows.items():
             found: list[dict[str, Any]] = []
+            hourly: list[dict[str, Any]] = []
             remembered, persistence = windows.memory.keys, windows.persistence
 
             def look(trigger: int, seen_by_readers: WindowRows) -> None:
-                found.append(seen(trigger, seen_by_readers, truth, remembered))  # noqa: B023
+                now = seen(trigger, seen_by_readers, truth, remembered)  # noqa: B023
+                if trigger in quarters:
+                    found.append(now)  # noqa: B023
+                if trigger in every:
+                    names = ("trigger", "records", "shown", "usable", "l1")
+                    hourly.append({name: now[name] for name in names})  # noqa: B023
 
             windows.next(spooled, seed, checked=look, progress=Lines())
             yield {
@@ -148,6 +160,7 @@ def measure(
                 "remembered": int(remembered.sum()),
                 "persistence": persistence,
                 "checkpoints": found,
+                **({"hours": hourly} if hours else {}),
                 "seconds": round(time.perf_counter() - begin, 1),
                 "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             }
@@ -170,6 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--epsilon", type=float, default=6.0)
     parser.add_argument("--delta", type=float, default=1e-9)
     parser.add_argument("--variants", default=",".join(VARIANTS), help="names, separated by commas")
+    parser.add_argument("--hours", action="store_true", help="also what readers have at every 24th of a window")
     parser.add_argument("--out", type=Path, help="appends JSON lines; by default standard output")
     options = parser.parse_args(argv)
     if options.nasa:
@@ -187,6 +201,7 @@ def main(argv: list[str] | None = None) -> int:
         delta=options.delta,
         max_records=options.max_records,
         variants=options.variants.split(","),
+        hours=options.hours,
     )
     for row in rows:
         text = json.dumps(row) + "\n"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from susurrus.agents.demo.weblog import WebLog
+from susurrus.agents.planning.later import swapped
 from susurrus.agents.planning.workload import (
     DAY_MS,
     FileWorkload,
@@ -47,14 +47,6 @@ def synthetic(users: int, *, drift: float, days: int, seed: int, keys: int = 1_0
         law = ZipfMandelbrotDay(users=users, keys=keys, seed=seed * 1000 + day)
         found.append(RenamedWorkload(law, names, place))
     return Days(name=f"synthetic, drift {drift:g}", names=names, each=found)
-
-
-def swapped(place: npt.NDArray[np.int32], share: float, rng: np.random.Generator) -> npt.NDArray[np.int32]:
-    """The places with a random share of them permuted among themselves."""
-    moved = rng.choice(len(place), round(share * len(place)), replace=False)
-    found = place.copy()
-    found[moved] = place[rng.permutation(moved)]
-    return found
 
 
 def retail(path: Path, seed: int) -> Days:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders the tables of docs/results.md, performance.md, scale.md and plan.md from the JSON in docs/results: no figure
+"""Renders the tables of docs/results*.md, performance.md, scale.md and plan.md from the JSON in docs/results: no figure
 is typed by hand.
 
     python benchmarks/results.py            rewrite them
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
+import day_tables
 import performance_tables
 import scenario_tables
 import stream_tables
@@ -264,6 +265,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "scale-fan-out": scale_fan_out,
     "scale-release": scale_release,
     "scale-workers": scale_workers,
+    **day_tables.TABLES,
     **performance_tables.TABLES,
     **stream_tables.TABLES,
 }
@@ -285,7 +287,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(argv)
     stale = False
-    for path in (DOCS / name for name in ("results.md", "results-streams.md", "performance.md", "scale.md", "plan.md")):
+    for path in (
+        *sorted(DOCS.glob("results*.md")),
+        *(DOCS / name for name in ("performance.md", "scale.md", "plan.md")),
+    ):
         before = path.read_text()
         after = render(before)
         stale = stale or before != after

@@ -82,6 +82,13 @@ def plan(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs with other noise, for the spread.")] = 3,
+    churn: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of the keys that change from one window to the next, for the forecast of the seventh. By default as "
+            "several windows of a sample show it, or 0.1."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Image to write (.png, .svg, .pdf); needs the extra plot.")] = None,
 ) -> None:
@@ -101,7 +108,7 @@ def plan(
         raise ConfigurationError(f"{chosen[0]}: there is {chosen[1]}, too; give one of them")
     _without_meaning(context, chosen)
     if (expected := pipeline_of(settings).expected_errors()) is not None:
-        if chosen or what_if or plot:
+        if chosen or what_if or plot or churn is not None:
             raise ConfigurationError(
                 f'pipeline.kind = "{settings.kind}": plan shows its standard errors only, from the configuration; leave '
                 f"{', '.join(chosen or ['--what-if', '--plot'])} out. docs/plan.md says what measures more"
@@ -109,6 +116,8 @@ def plan(
         _show(settings, expected, as_json)
         return
     histogram = HistogramSettings.of(settings)
+    if churn is not None:
+        _with_memory(histogram, chosen)
     beside = config or sql
     configuration = Configuration(tables_of(config, sql=sql), Path() if beside is None else beside.parent)
     variants = variants_of(what_if or [])
@@ -136,6 +145,7 @@ def plan(
             strategies=strategy or tuple(STRATEGIES),
             variants=variants,
             seeds=seeds,
+            churn=churn,
             progress=shown,
         )
     if as_json:
@@ -164,6 +174,20 @@ def _without_meaning(context: typer.Context, chosen: list[str]) -> None:
             source = context.get_parameter_source(name)
             if source is not None and source.name == "COMMANDLINE" and not set(needed) & set(chosen):
                 raise ConfigurationError(f"--{name.replace('_', '-')}: {said}")
+
+
+def _with_memory(settings: HistogramSettings, chosen: list[str]) -> None:
+    """Raises ConfigurationError where no later window differs from the first."""
+    if not chosen:
+        raise ConfigurationError(
+            "--churn: describes how windows follow each other, and there are none; give --sample, --raw-records or --users"
+        )
+    if settings.grouping:
+        raise ConfigurationError("--churn: a plan of grouping sets has no later window; leave it out")
+    if not settings.remember:
+        raise ConfigurationError(
+            "--churn: windows do not remember the one before (keys.remember, with strategy closing); leave it out"
+        )
 
 
 def _sample_of(

@@ -11,6 +11,7 @@ from rich.text import Text
 from susurrus.agents.display.drawing import GREY
 from susurrus.agents.display.panels import framed
 from susurrus.agents.frames import number
+from susurrus.agents.planning.later import LaterForecast
 from susurrus.agents.planning.outcome import Spread, StrategyForecast, StrategyOutcome
 from susurrus.agents.planning.plan import CLEAR, PipelinePlan, Variant
 from susurrus.agents.planning.volumes import USER_BYTES, Volumes
@@ -53,6 +54,8 @@ def _parts(plan: PipelinePlan, width: int) -> Iterator[RenderableType]:
         for each in usable if plan.settings.grouping else [own]:
             assert each.outcome is not None
             yield from _sizes(each.name, each.outcome, plan.settings.published_columns[0].name)
+        if plan.later is not None:
+            yield from _later(plan.later)
         yield from _losses(plan, own.outcome, usable)
         if plan.settings.grouping:
             yield _note(
@@ -222,6 +225,27 @@ def _sizes(name: str, outcome: StrategyOutcome, column: str) -> Iterator[Rendera
                 _number(errors.std_error.mean),
             )
         yield table
+
+
+def _later(later: LaterForecast) -> Iterator[RenderableType]:
+    yield from _section(f"Once windows remember: the first and the {later.window}th, of {later.column}")
+    table = _table("trigger", "usable rows", f"in the {later.window}th", "ℓ1 of its total", f"in the {later.window}th")
+    for first, then in zip(later.first, later.later, strict=True):
+        table.add_row(
+            f"{first.trigger}",
+            f"{first.usable:,}",
+            f"{then.usable:,}",
+            _share(first.relative),
+            _share(then.relative),
+        )
+    yield table
+    known = "as the windows of the sample show it" if later.measured else "which is assumed: --churn"
+    yield _note(
+        f"Usable rows are at most half of the true count off. When the {later.window}th window begins, {later.remembered:,} keys "
+        "are remembered. Taken for granted: every window has as many users as this one, other ones; from one window to the next "
+        f"{later.churn:.1%} of the keys swap places with each other ({known}), and the others stay as popular. One draw of users "
+        "and noise."
+    )
 
 
 def _losses(

@@ -43,6 +43,7 @@ def as_json(plan: PipelinePlan) -> dict[str, Any]:
         "preferred_by": plan.by,
         "consider": plan.consider,
         "rolling": plan.rolling,
+        "later": None if plan.later is None else asdict(plan.later),
         "levels": [asdict(level) for level in settings.grouping],
         "strategies": [_strategy(each) for each in plan.forecasts],
         "what_if": [_variant(each) for each in plan.what_if],

@@ -208,7 +208,7 @@ def with_declared(workload: Workload, declared: Sequence[bytes]) -> tuple[Worklo
     return RenamedWorkload(workload, everything), np.array([name in named for name in everything], np.bool_)
 
 
-def _true(settings: HistogramSettings, spooled: Spool, at: int) -> Int64s:
+def true_totals(settings: HistogramSettings, spooled: Spool, at: int) -> Int64s:
     """int64[keys, width] at the end of a quarter: what would be released without caps and noise."""
     quarter = spooled.ends.index(at)
     true: Int64s = spooled.truth[quarter][:, None] if spooled.truths is None else spooled.truths[quarter]
@@ -216,7 +216,7 @@ def _true(settings: HistogramSettings, spooled: Spool, at: int) -> Int64s:
 
 
 def _see(settings: HistogramSettings, spooled: Spool, at: int, published: LatestEstimates) -> _Seen:
-    true = _true(settings, spooled, at)
+    true = true_totals(settings, spooled, at)
     records = spooled.truth[spooled.ends.index(at)]
     known = published.known
     columns = {}
@@ -255,7 +255,7 @@ def _by_size(
 ) -> tuple[Int64s, Floats, Floats, Floats]:
     """[classes] each: keys, how many are published, the sum of their errors in the first column, the sum of their true values."""
     each = settings.layout.published[0]
-    true = _true(settings, spooled, spooled.triggers)
+    true = true_totals(settings, spooled, spooled.triggers)
     exact = np.asarray(each.rows(true, np.zeros(true.shape)).estimate, np.float64)
     error = np.abs(np.asarray(each.rows(published.estimates, published.std_errors).estimate, np.float64) - exact)
     place = np.searchsorted(CLASSES, users, side="right") - 1

@@ -13,6 +13,7 @@ import numpy as np
 
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.planning.forecast import forecast, refused
+from susurrus.agents.planning.later import LaterForecast, later_forecast
 from susurrus.agents.planning.levels import level_forecasts
 from susurrus.agents.planning.outcome import Spread, StrategyForecast
 from susurrus.agents.planning.sources import OfSample, WindowSize, WindowSource
@@ -48,7 +49,8 @@ class Extrapolation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
     """runs: the strategy of the configuration, and why (None: the file names it). preferred: the one with the lowest number,
-    `by` which: in words. consider: what the constants alone say for other strategies. rolling: what the rolling view costs."""
+    `by` which: in words. consider: what the constants alone say for other strategies. rolling: what the rolling view costs. later:
+    the seventh of windows that remember."""
 
     pipeline: str
     settings: HistogramSettings
@@ -64,6 +66,7 @@ class PipelinePlan:
     by: str
     consider: list[str] = field(default_factory=list)
     rolling: str | None = None
+    later: LaterForecast | None = None
     what_if: list[Variant] = field(default_factory=list)
     extrapolation: Extrapolation | None = None
     read: int = 0
@@ -81,9 +84,13 @@ def make_plan(
     strategies: Sequence[str] = tuple(STRATEGIES),
     variants: Sequence[Changes] = (),
     seeds: int = 3,
+    churn: float | None = None,
     progress: Progress = silent,
 ) -> PipelinePlan:
-    """The plan of a histogram. seeds: runs with other noise, for each window and strategy. Raises ConfigurationError."""
+    """The plan of a histogram. seeds: runs with other noise, for each window and strategy. churn: see `later_forecast`.
+
+    Raises ConfigurationError.
+    """
     settings = configuration.histogram()
     if settings.grouping:
         return _of_levels(settings, source, variants, seeds, progress)
@@ -107,6 +114,7 @@ def make_plan(
         by=by,
         consider=list(better_for(settings.plan())) if settings.choice.reason is not None else [],
         rolling=_rolling(settings),
+        later=later_forecast(settings, source.workloads(settings), churn=churn, progress=progress),
         what_if=[_variant(configuration, source, changes, seeds, progress) for changes in variants],
         extrapolation=_extrapolation(settings, source, progress),
     )

@@ -125,19 +125,26 @@ def scaled(records: UserRecords, factor: float, rng: np.random.Generator, last: 
     copies = np.full(records.users, int(factor), np.int64)
     copies[: round((factor - int(factor)) * records.users)] += 1
     rng.shuffle(copies)
-    counts = np.bincount(records.user, minlength=records.users)
-    starts = np.concatenate(([0], np.cumsum(counts)))
     # A new user for every copy; each has all records of the user that it copies.
     origin = np.repeat(np.arange(records.users), copies)
-    sizes = counts[origin]
-    user = np.repeat(np.arange(len(origin)), sizes)
-    begins = np.concatenate(([0], np.cumsum(sizes)))[:-1]
-    row = np.arange(len(user)) - np.repeat(begins - starts[origin], sizes)
+    user, row = records_of(records, origin)
     moved = rng.uniform(-_JITTER, _JITTER, len(origin)) * last
     moved[np.concatenate(([True], origin[1:] != origin[:-1]))] = 0  # the first copy is the user itself
     time = np.clip(np.abs(records.time[row] + moved[user]), 0, last - 1).astype(np.int32)
     values = None if records.values is None else records.values[row]
     return sort_records(user.astype(np.int32), records.key[row], time, len(origin), values)
+
+
+def records_of(
+    records: UserRecords, users: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(places in `users`, rows): all records of each of these users, in the order given; int64[n] each."""
+    counts = np.bincount(records.user, minlength=records.users)
+    starts = np.concatenate(([0], np.cumsum(counts)))
+    sizes = counts[users]
+    place = np.repeat(np.arange(len(users)), sizes)
+    begins = np.concatenate(([0], np.cumsum(sizes)))[:-1]
+    return place, np.arange(len(place)) - np.repeat(begins - starts[users], sizes)
 
 
 def thinned(window: SampleWindow, share: float, rng: np.random.Generator) -> SampleWindow:

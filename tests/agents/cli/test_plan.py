@@ -50,6 +50,9 @@ epsilon = 0.5
 SCHEMA = {"schema", "pipeline", "private", "input", "constants", "seeds", "runs", "why", "preferred", "preferred_by"}
 
 
+FORGETS = "[keys]\nremember = 0\n"
+
+
 def susurrus(*arguments: object, width: int = 100) -> Result:
     runner = CliRunner(env={"COLUMNS": str(width), "TERM": "dumb"})
     return runner.invoke(cli.app, ["plan", *map(str, arguments)])
@@ -165,6 +168,23 @@ def test_a_share_of_the_users_is_scaled_up_and_says_how_far_that_misleads(config
     assert "how far copies mislead, tried on the sample itself" in said
 
 
+def test_a_pipeline_that_remembers_has_a_seventh_window(config, sample):
+    config.write_text(config.read_text() + "[keys]\nremember = 6\n")
+    law = ("-c", config, "--users", 4000, "--keys", 500, "--zipf-shift", 50, "--seeds", 1, "--strategy", "closing")
+    found = susurrus(*law, width=80)
+    assert found.exit_code == 0, found.output
+    assert max(map(len, found.stdout.splitlines())) <= 80
+    said = " ".join(found.stdout.split())
+    assert "Once windows remember: the first and the 7th, of visits" in said
+    assert "10.0% of the keys swap places with each other (which is assumed: --churn)" in said
+    later = document(susurrus(*law, "--churn", 0.25, "--json"))["later"]
+    assert (later["window"], later["column"], later["churn"], later["measured"]) == (7, "visits", 0.25, False)
+    assert [view["trigger"] for view in later["first"]] == [3, 6, 9, 12]
+    assert later["later"][0]["usable"] > later["first"][0]["usable"]
+    assert later["remembered"] > 0
+    assert document(susurrus("-c", config, "--json"))["later"] is None, "without data there is no forecast"
+
+
 @pytest.mark.parametrize("name", ["plan.png", "plan.svg"])
 def test_a_plot_is_written(config, tmp_path, name):
     found = susurrus("-c", config, "--users", 500, "--seeds", 1, "--strategy", "toeplitz", "--plot", tmp_path / name)
@@ -185,9 +205,12 @@ def test_a_plot_is_written(config, tmp_path, name):
         (("--plot", "/nowhere/plan.png"), "its directory does not exist"),
         (("--users", "5", "--sample-share", "0.5"), "--sample-share: scales or reads a sample"),
         (("--sample", "x.jsonl", "--zipf", "2"), "--zipf: describes a law"),
+        (("--churn", "0.1"), "--churn: describes how windows follow each other"),
+        (("--users", "5", "--churn", "0.1"), "--churn: windows do not remember the one before"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(config, arguments, said):
+    config.write_text(config.read_text() + FORGETS)
     found = susurrus("-c", config, *arguments)
     assert found.exit_code == 2
     assert said in " ".join(found.stderr.replace("│", " ").split())
