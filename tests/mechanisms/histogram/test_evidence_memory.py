@@ -15,12 +15,16 @@ from scipy import stats
 
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.evidence_memory import SCALES, ClosingRows, EvidenceTest, PastRows
 from susurrus.mechanisms.histogram.evidence_states import EvidenceStates, MeasuredWindow
 from susurrus.mechanisms.histogram.plan import EVIDENCE_WINDOWS
-from tests.mechanisms.histogram.closing_cases import Filter, closing, drawn, names, plan, stream_noise
+from susurrus.mechanisms.histogram.registry import build_strategy
+from susurrus.mechanisms.histogram.strategy import Increments
+from tests.mechanisms.histogram.closing_cases import Filter, closing, drawn, lists_of, names, plan, stream_noise
 from tests.mechanisms.histogram.evidence_cases import SOURCE, Dropped, Kept, Windows
 from tests.mechanisms.histogram.test_closing import CERTAIN, DOUBT, exceeds, tail
+from tests.mechanisms.histogram.test_levels import plan_of_levels
 from tests.samples import samples
 
 
@@ -337,3 +341,49 @@ def test_a_skipped_window_is_no_window() -> None:
     states = windows.states
     assert not states.stays.any(), "the one before it is out of range, and it measured nothing"
     assert not replace(states).past(windows.keys, [None]).in_play.any()
+
+
+class TestLevels:
+    """Of several groupings: each level adds up its own rows."""
+
+    KEYS = (b'["a","x"]', b'["b","y","z"]', b'["c"]', b'["a","y"]', b'["b","x","z"]')
+
+    def strategy(self) -> Any:
+        return build_strategy(replace(plan_of_levels(Closing), evidence_windows=4))
+
+    def test_rows_of_days_without_the_key_and_constants_are_those_of_the_level(self) -> None:
+        strategy, noise = self.strategy(), SOURCE.window(WindowIndex(2))
+        assert strategy.evidence_windows == 4
+        values, (heights, variances) = strategy.unbrought(self.KEYS, noise), strategy.closing_constants(self.KEYS)
+        for row, key in enumerate(self.KEYS):
+            level = strategy.levels[key[2] - ord("a")]
+            if key.startswith(b'["c"'):  # the total is declared, and nobody weighs it
+                assert (values[row], heights[row], variances[row]) == (0, 0, 0)
+                continue
+            assert values[row] == level.unbrought([key], noise)[0]
+            assert (heights[row], variances[row]) == (level.look.height, level.look.variance)
+        assert len(set(heights.tolist())) == 3
+
+    def test_a_step_of_all_is_the_levels_own_steps(self) -> None:
+        strategy, keys = self.strategy(), list(self.KEYS)
+        level = np.array([key[2] - ord("a") for key in keys])
+        declared, size = level == 2, len(keys)
+        users = np.where(declared, 0, 1 + np.arange(size))
+        past = random_past(np.random.default_rng(5), size, 3)
+        none = np.zeros(size, np.int64)
+        increments = Increments(
+            users=none, weight=none, sums=np.zeros((size, 1), np.int64), lists=lists_of(users, users << 20), past=past
+        )
+        noise, last = SOURCE.window(WindowIndex(3)), strategy.plan.triggers
+        whole = strategy.step(last, keys, strategy.empty(size), increments, noise, declared)
+        assert whole.closing is not None
+        for number in (0, 1):
+            index = np.flatnonzero(level == number)
+            own = strategy.levels[number]
+            some = [keys[at] for at in index.tolist()]
+            step = own.step(last, some, own.empty(len(some)), increments.take(index), noise, declared[index])
+            assert step.closing is not None
+            assert whole.closing.values[index].tolist() == step.closing.values.tolist()
+            assert whole.closing.users[index].tolist() == step.closing.users.tolist()
+            assert whole.published[index].tolist() == step.published.tolist()
+        assert whole.closing.users[declared].tolist() == [0]
