@@ -9,7 +9,7 @@ import zlib
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date as date_type
 from datetime import datetime, time, timedelta
 from fractions import Fraction
@@ -27,6 +27,7 @@ from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics.records.raw import BucketField, ComputedField, Measurable
+from tests.slow_memory import Numbers, SlowMemory
 
 NO_LAST_LOOK: dict[str, Any] = {"unknown_share": 0.0, "public_share": 0.0}
 """Parameters of `closing` for its stream alone."""
@@ -50,11 +51,18 @@ def _square(distance: int, shift: int) -> int:
 
 
 def expected(
-    settings: Settings, events: Iterable[Event], *, secret: bytes, epoch: str, level: int | None = None
+    settings: Settings,
+    events: Iterable[Event],
+    *,
+    secret: bytes,
+    epoch: str,
+    level: int | None = None,
+    memory: "Memory | None" = None,
 ) -> dict[tuple[int, int, bytes], list[int]]:
-    """(window start, trigger, key) -> measured estimates in grid units; for clocks whose stamps are the event times.
+    """(window start, trigger, key) -> measured estimates in grid units of the rows that are shown; for clocks whose stamps are the
+    event times.
 
-    Where keys are remembered, every window from the first to the last has a record.
+    Where keys are remembered, every window from the first to the last has a record. memory: gets what follows from that.
 
     level: of a pipeline with grouping sets, the number of one. Its keys are those inside the pipeline, and no other level is there.
     """
@@ -89,16 +97,17 @@ def expected(
     config = hashlib.blake2b(settings.config_digest() + plans, digest_size=32, person=b"susurrus-digest").digest()
     noise_source = NoiseSource(secret, epoch=bytes.fromhex(epoch), config=config, pipeline=settings.pipeline.name)
     result: dict[tuple[int, int, bytes], list[int]] = {}
-    handed_on: set[bytes] = set()
     # Where windows add up: window -> its strategy and noise, and key -> closing row, for keys that somebody weighed; key -> the
     # newest window that published it.
     measured: dict[int, tuple[Any, Any, dict[bytes, tuple[float, bool]]]] = {}
     named: dict[bytes, int] = {}
+    remembering = SlowMemory.of(settings, plan, declared)
+    errors: dict[tuple[int, int, bytes], list[float]] = {}
     for window in sorted(by_trigger):
         start, triggers = lengths[window]
         plan = replace(plan, triggers=triggers)
         strategy: Any = build_strategy(plan)
-        noise = noise_source.window(window)
+        noise, handed_on = noise_source.window(window), remembering.handed_on.keys()
         per_key: dict[bytes, dict[bytes, int]] = defaultdict(dict)  # user -> its list: key -> kept
         purses: dict[bytes, Purse] = defaultdict(partial(Purse, strategy.bounding.ledger))
         states: dict[bytes, bytes] = {}
@@ -202,6 +211,7 @@ def expected(
                     if step.published[row]:
                         since.setdefault(key, trigger)
                         result[(start, trigger, key)] = step.estimates[row].tolist()
+                        errors[(start, trigger, key)] = step.std_errors[row].tolist()
                         if strategy.lists is not None and trigger == plan.triggers - strategy.bounding.lag:
                             unit[key] = int(
                                 public_units(step.estimates[row, strategy.counting[0] : strategy.counting[0] + 1])[0]
@@ -212,19 +222,25 @@ def expected(
                 evidence = np.concatenate([step.pooled_rows.evidence for _, step in pooled])
                 for some, step in pooled:
                     index, own = step.pooled_rows.index, step.pooled_rows.evidence
-                    estimates, _ = strategy.calibrate(step.estimates[index], step.std_errors[index], own, evidence)
-                    for row, numbers in zip(index.tolist(), estimates.tolist(), strict=True):
+                    estimates, std_errors = strategy.calibrate(
+                        step.estimates[index], step.std_errors[index], own, evidence
+                    )
+                    for row, numbers, stds in zip(index.tolist(), estimates.tolist(), std_errors.tolist(), strict=True):
                         result[(start, trigger, some[row])] = numbers
+                        errors[(start, trigger, some[row])] = stds
             if adds_up:
                 measured[window] = strategy, noise, closing_rows
+            if settings.remember:
+                rows = {key: (result[at], errors[at]) for key in states if (at := (start, trigger, key)) in result}
+                drawn = remembering.smoothed(rows)
+                for key in (hidden := remembering.hidden(rows, drawn)):
+                    del result[start, trigger, key]
+                if memory is not None:
+                    memory.smoothed |= {(start, trigger, key): of for key, of in drawn.items() if key not in hidden}
         if settings.remember:
-            counts = [c.counts_users(plan.max_records_per_key) for c in plan.columns]
-            last = {
-                key: row[counts.index(True)]
-                for (of, at, key), row in result.items()
-                if (of, at) == (start, triggers) and any(counts)
-            }
-            handed_on = {key for key, users in last.items() if users >= settings.remember}
+            remembering.hand_on(rows, drawn)
+            if memory is not None:
+                memory.lists[start + settings.window.length] = remembering.handed_on
     return result
 
 
@@ -264,6 +280,15 @@ def past_rows(
             past.opened[row, column] = key in rows and rows[key][1]
             past.heights[row, column], past.variances[row, column] = strategy.look.height, strategy.look.variance
     return past
+
+
+@dataclass
+class Memory:
+    """What follows from keys that are remembered. smoothed: (window start, trigger, key) -> measured column -> number and error, of
+    rows that are shown. lists: start of a window -> key -> measured column -> what is remembered, and its error."""
+
+    smoothed: dict[tuple[int, int, bytes], Numbers] = field(default_factory=dict)
+    lists: dict[int, dict[bytes, Numbers]] = field(default_factory=dict)
 
 
 def _window(settings: Settings, stamp: int) -> tuple[int, int, int]:

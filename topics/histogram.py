@@ -244,10 +244,9 @@ def encode_rows(
 
     Raises ValueError when a column's length differs, or a number is not finite.
     """
-    start = format_time(release.window_start)
     level: json_rows.Members = {} if levels is None else {"level": levels}
     members: json_rows.Members = {
-        "window_start": start,
+        "window_start": format_time(release.window_start),
         "window_end": format_time(release.window_end),
         **({} if release.window_date is None else {"window_date": release.window_date}),
         "trigger": release.trigger,
@@ -259,7 +258,13 @@ def encode_rows(
         "epoch": release.epoch,
         "schema": VERSION,
     }
-    return rows(len(keys), {"window": start, **level, "key": keys}), rows(len(keys), members)
+    return encode_keys(release.window_start, keys, levels), rows(len(keys), members)
+
+
+def encode_keys(window_start: int, keys: Sequence[bytes], levels: Sequence[bytes] | None = None) -> list[bytes]:
+    """Kafka keys of rows, by which `latest` keeps the newest of each: as for `encode_rows`."""
+    level: json_rows.Members = {} if levels is None else {"level": levels}
+    return rows(len(keys), {"window": format_time(window_start), **level, "key": keys})
 
 
 def members_of(columns: Sequence[ColumnRows]) -> json_rows.Members:

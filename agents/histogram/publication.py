@@ -1,6 +1,6 @@
 """What one release partition writes to public topics at a trigger, and the chain of digests over the exact input.
 
-    histogram, latest   the rows, in key order
+    histogram, latest   the rows that are shown, in key order; in latest also that a key is not there any more
     candidates          those that may be first in a ranking (candidates.py), where there is one
     rolling             where there is a rolling view: its rows (rolling.py)
     progress            that the trigger is complete; also when it is empty
@@ -12,18 +12,22 @@ data: it must lead to the same digest, and then nothing is written.
 State key: ``c`` window -> digest of its newest trigger.
 """
 
+from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
 from susurrus.agents.histogram.candidates import Candidates
+from susurrus.agents.histogram.columns.layout import PublishedColumn
 from susurrus.agents.histogram.evidence import EvidenceOf
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.level_keys import PublicKeys
-from susurrus.agents.histogram.remembered import Remembered
+from susurrus.agents.histogram.remembered import COUNTING, Remembered
 from susurrus.agents.histogram.rolling import RollingRows, RollingView, forget
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.table import Gathered, Rows, SortedRows
+from susurrus.agents.histogram.shown_rows import Display
+from susurrus.agents.histogram.table import Gathered, SortedRows
 from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
@@ -32,6 +36,7 @@ from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.topics import histogram as histogram_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import progress as progress_codec
+from susurrus.topics.histogram import ColumnRows
 
 _CHAIN = b"c"
 _DIGESTS_KEPT_WINDOWS = 32
@@ -67,15 +72,17 @@ class Publication:
         window: WindowIndex,
         trigger: Trigger,
         news: Gathered,
-        rows: Rows,
+        rows: SortedRows,
+        display: Display,
         commit: Commit,
         entering: Remembered | None = None,
         evidence: EvidenceOf | None = None,
     ) -> bool:
         """Add a trigger to the commit; False where it is public already. Raises ReplayMismatch where it was other data.
 
-        entering: the remembered keys that are public from this trigger on, if there are such; the digest covers them. evidence: of
-        the windows before, at the last trigger where windows add up; the digest covers it.
+        rows: of all public keys. display: what is shown of them. entering: the remembered keys that are public from this trigger
+        on, if there are such; the digest covers them. evidence: of the windows before, at the last trigger where windows add up;
+        the digest covers it.
         """
         digest, known = self._link(window, trigger, news, entering, evidence)
         place = _CHAIN + ordered(window)
@@ -83,13 +90,13 @@ class Publication:
             commit.puts.append((place, digest))
         else:
             commit.drops.append((place, place + b"\0"))
-        table = rows.sorted()
-        view = self._view(window, trigger, table, commit)
+        view = self._view(window, trigger, rows, commit)
         if known is None:
-            commit.outputs += self._rows(window, trigger, table)
+            number = len(display.rows.keys)
+            commit.outputs += self._rows(window, trigger, display)
             commit.outputs += self._view_rows(window, trigger, view)
-            commit.outputs.append(self._progress(window, trigger, len(rows), None if view is None else len(view)))
-            commit.outputs += self._digests(window, trigger, len(rows), digest.hex())
+            commit.outputs.append(self._progress(window, trigger, number, None if view is None else len(view)))
+            commit.outputs += self._digests(window, trigger, number, digest.hex())
         return known is None
 
     def is_public(
@@ -155,26 +162,38 @@ class Publication:
         [messages] = services.publisher.messages([topic], keys, values, [self._stamp(window, trigger)] * len(values))
         return [Output(topic, self._partition, messages)]
 
-    def _rows(self, window: WindowIndex, trigger: Trigger, table: SortedRows) -> list[Output]:
-        services, start = self._services, self._calendar.window_start(window)
-        if not table.keys:
-            return []
-        release = services.header_of(window, trigger)
-        refined = services.strategy.refined
-        columns = [
-            column.rows(
-                table.estimates, table.std_errors, None if set(refined).isdisjoint(column.sources) else table.direct
-            )
-            for column in self._columns
-        ]
-        levels, keys = (None, table.keys) if self._public_keys is None else self._public_keys.of(table.keys)
-        encoded_keys, values = histogram_codec.encode_rows(release, keys, columns, levels)
-        if self._candidates is not None:
-            self._candidates.add(start, columns, values)
-        topics = [services.topic(name) for name in ("histogram", "latest")]
-        stamps = [self._stamp(window, trigger)] * len(values)
-        messages = services.publisher.messages(topics, encoded_keys, values, stamps)
-        return [Output(topic, self._partition, rows) for topic, rows in zip(topics, messages, strict=True)]
+    def _rows(self, window: WindowIndex, trigger: Trigger, display: Display) -> list[Output]:
+        services, start, table = self._services, self._calendar.window_start(window), display.rows
+        stamp = self._stamp(window, trigger)
+        names = [services.topic(name) for name in ("histogram", "latest")]
+        messages: list[list[dict[str, Any]]] = [[], []]
+        if table.keys:
+            release = services.header_of(window, trigger)
+            columns = [self._column(column, table) for column in self._columns]
+            levels, keys = self._public(table.keys)
+            encoded_keys, values = histogram_codec.encode_rows(release, keys, columns, levels)
+            if self._candidates is not None:
+                self._candidates.add(start, columns, values)
+            messages = services.publisher.messages(names, encoded_keys, values, [stamp] * len(values))
+        if display.withdrawn:
+            levels, keys = self._public(display.withdrawn)
+            gone = histogram_codec.encode_keys(start, keys, levels)
+            messages[1] += services.publisher.withdrawals(gone, [stamp] * len(gone))
+        return [Output(topic, self._partition, rows) for topic, rows in zip(names, messages, strict=True) if rows]
+
+    def _public(self, keys: list[bytes]) -> tuple[list[bytes] | None, list[bytes]]:
+        """(levels as JSON, None without any; keys) of rows, as the public knows them."""
+        return (None, keys) if self._public_keys is None else self._public_keys.of(keys)
+
+    def _column(self, column: PublishedColumn, table: SortedRows) -> ColumnRows:
+        calibrated = not set(self._services.strategy.refined).isdisjoint(column.sources)
+        rows = column.rows(table.estimates, table.std_errors, table.direct if calibrated else None)
+        if table.smoothed is None or column.column.kind not in COUNTING:
+            return rows
+        [source] = column.sources
+        smoothed = table.smoothed.estimates[:, source], table.smoothed.std_errors[:, source]
+        present = table.smoothed.present[:, source]
+        return replace(rows, smoothed=smoothed, smoothed_rows=present) if present.any() else rows
 
     def _progress(self, window: WindowIndex, trigger: Trigger, rows: int, rolling_rows: int | None) -> Output:
         key, value = progress_codec.encode(

@@ -6,11 +6,12 @@ or, where the budget renews and has no room, skipped (runtime/standing.py): what
 strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last trigger
 are calibrated, that takes two commits (barrier.py).
 
-At a window's last trigger its large keys are handed on to the next window (remembered.py), where keys are remembered.
+Where keys are remembered, a window's last trigger hands its large keys on to the next window (remembered.py), and rows are drawn to
+those of the window before (shown_rows.py).
 
 Where windows add up, what they measured of unpublished keys is kept, too (evidence.py).
 
-State keys: those of window_keys.py, publication.py, remembered.py, evidence.py and intervals.py.
+State keys: those of window_keys.py, publication.py, remembered.py, shown_rows.py, evidence.py and intervals.py.
 """
 
 import logging
@@ -27,7 +28,8 @@ from susurrus.agents.histogram.interval_stage import IntervalStage
 from susurrus.agents.histogram.publication import Publication
 from susurrus.agents.histogram.remembered import Memory, Remembered
 from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.table import Gathered, Rows, gather
+from susurrus.agents.histogram.shown_rows import Display, ShownRows
+from susurrus.agents.histogram.table import Gathered, Rows, SortedRows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
@@ -77,6 +79,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         self._memory = Memory(services, store) if settings.remember else None
         adds_up = self._strategy.evidence_windows > 1
         self._evidence = EvidenceTable(services, store, self._noise) if adds_up else None
+        self._shown = None if self._memory is None else ShownRows(store, self._memory, self._declared)
         self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
         self._begins: dict[WindowIndex, bool] = {}
         """Whether a window begins, as far as that is known."""
@@ -248,6 +251,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         kind = "" if held is None else "calibrated"
         commit = Commit(position=self._taken, meta={}, kind=kind, publishes=bool(windows))
         published: dict[WindowStart, Rows] = {}
+        tables: dict[WindowStart, SortedRows] = {}
         for window in windows:
             trigger, start = self._calendar.trigger(window, interval), self._calendar.window_start(window)
             evidence = None
@@ -255,9 +259,9 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
                 rows, evidence = held.rows, held.evidence
             else:
                 rows = self._step(window, trigger, gathered[start], commit)
-            self._publish(window, trigger, gathered[start], rows, commit, evidence)
+            tables[start] = self._publish(window, trigger, gathered[start], rows, commit, evidence)
             published[start] = rows
-        handed_on = self._hand_on(interval, published, commit)
+        handed_on = self._hand_on(interval, published, tables, commit)
         if self._strategy.feedback:
             told = self._feedback.output(interval, published, self._windows, handed_on, commit)
             commit.outputs.append(told)
@@ -308,22 +312,28 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         return None if self._memory is None else self._memory.entering(window, trigger)
 
     def _hand_on(
-        self, interval: Interval, published: dict[WindowStart, Rows], commit: Commit
+        self,
+        interval: Interval,
+        published: dict[WindowStart, Rows],
+        tables: dict[WindowStart, SortedRows],
+        commit: Commit,
     ) -> tuple[WindowIndex, Remembered] | None:
         """(the next window, what is remembered in it), at the last interval of a window, also of one that is skipped.
 
-        Raises Refusal where the last rows cannot be made again: those of the other partitions are no longer known.
+        tables: the rows of `published`, smoothed. Raises Refusal where the last rows cannot be made again: those of the other
+        partitions are no longer known.
         """
         if self._memory is None or (window := self._memory.ending(interval)) is None:
             return None
-        rows = published.get(self._calendar.window_start(window))
+        start = self._calendar.window_start(window)
+        rows = published.get(start)
         if rows is not None and self._barrier is not None and not rows.is_calibrated:
             raise Refusal(
                 f"stage=release partition={self.partition} has lost which keys are remembered from window="
-                f"{format_time(self._calendar.window_start(window))}, whose last rows are published",
+                f"{format_time(start)}, whose last rows are published",
                 f"restore the changelog topic as it was at the last commit, or {self.services.ledger.way_out}",
             )
-        return self._memory.hand_on(window, None if rows is None else rows.sorted(), commit)
+        return self._memory.hand_on(window, tables.get(start), commit)
 
     def _publish(
         self,
@@ -333,13 +343,20 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         rows: Rows,
         commit: Commit,
         evidence: EvidenceOf | None,
-    ) -> None:
+    ) -> SortedRows:
+        """Publish what is shown of the rows; returns all of them, smoothed where keys are remembered."""
+        table = rows.sorted()
+        display = Display(rows=table, withdrawn=[])
+        if self._shown is not None:
+            table, display = self._shown.of(window, trigger, table, rows.first, commit)
         entering = self._entering(window, trigger)
-        if self._publication.publish(window, trigger, news, rows, commit, entering, evidence):
+        if self._publication.publish(window, trigger, news, table, display, commit, entering, evidence):
+            number = len(display.rows.keys)
             self.counters["triggers"] += 1
-            self.counters["rows"] += len(rows)
-            commit.released.append(self.services.released(window, trigger, len(rows)))
+            self.counters["rows"] += number
+            commit.released.append(self.services.released(window, trigger, number))
         if trigger == self._calendar.triggers_of(window):
             self._windows.pop(window).drop(commit)
             if evidence is not None:
                 evidence.changes(commit)
+        return table

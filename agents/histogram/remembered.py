@@ -23,7 +23,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import SortedRows
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import Store, prefix_end
-from susurrus.mechanisms.arrays import Bools, Floats
+from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.levels import level_of
@@ -38,7 +38,8 @@ COUNTING: Final = ("users", "count")
 class Remembered:
     """The list of one window in one partition, and the last rows of its keys in the window before.
 
-    keys: in byte order. estimates, variances: float64[n, counting], as they were published; users or records, and their squares.
+    keys: in byte order. estimates, variances: float64[n, counting], as they were published, smoothed ones where there were such,
+    and 0 for negative estimates; users or records, and their squares.
     """
 
     keys: list[bytes]
@@ -100,7 +101,7 @@ class Memory:
         self._grouped = bool(services.settings.input.grouping_sets)
         self.columns = [at for at, column in enumerate(services.strategy.plan.columns) if column.kind in COUNTING]
         """The measured columns whose rows are kept."""
-        self._deciding = [
+        self.deciding = [
             next((at for at, column in enumerate(plan.columns) if column.counts_users(plan.max_records_per_key)), None)
             for plan in (level.plan for level in services.strategy.by_level)
         ]
@@ -118,6 +119,20 @@ class Memory:
         if not rows:
             return Remembered.nothing(len(self.columns))
         return Remembered.unpack([key[len(table) :] for key, _ in rows], [row for _, row in rows], len(self.columns))
+
+    def holds(self, window: WindowIndex, trigger: Trigger) -> bool:
+        """Whether the window has a list at this trigger: from `enters` on, and not in an epoch's first window."""
+        return trigger >= self.enters and not self._is_first(window)
+
+    def ends(self, window: WindowIndex, trigger: Trigger) -> bool:
+        """Whether it is the window's last trigger."""
+        return trigger == self._calendar.triggers_of(window)
+
+    def levels_of(self, keys: list[bytes]) -> Int64s:
+        """int64[n]: the number of each key's level; zeros where there is one."""
+        if not self._grouped or not keys:
+            return np.zeros(len(keys), np.int64)
+        return level_of(keys).astype(np.int64)
 
     def entering(self, window: WindowIndex, trigger: Trigger) -> Remembered | None:
         """The list that holds from this trigger of the window on; None at other triggers, and in an epoch's first window."""
@@ -154,15 +169,15 @@ class Memory:
         return self._calendar.preceding(window) < self._services.ledger.first_window
 
     def _chosen(self, rows: SortedRows) -> Remembered:
-        """Those of a window's last rows that are large enough."""
-        estimates, errors = rows.estimates[:, self.columns], rows.std_errors[:, self.columns]
+        """Those of a window's last rows that are large enough: smoothed ones where there are such."""
+        estimates, errors = rows.newest
         large = np.zeros(len(rows.keys), np.bool_)
-        level = level_of(rows.keys) if self._grouped and rows.keys else np.zeros(len(rows.keys), np.intp)
-        for number, column in enumerate(self._deciding):
+        level = self.levels_of(rows.keys)
+        for number, column in enumerate(self.deciding):
             if column is not None:
-                large |= (level == number) & (rows.estimates[:, column] >= self._least)
-        whole = Remembered(keys=rows.keys, estimates=estimates.astype(np.float64), variances=np.square(errors))
-        return whole.take(large)
+                large |= (level == number) & (estimates[:, column] >= self._least)
+        values, errors = np.maximum(estimates[:, self.columns], 0).astype(np.float64), errors[:, self.columns]
+        return Remembered(keys=rows.keys, estimates=values, variances=errors * errors).take(large)
 
 
 def _table(window: WindowIndex) -> tuple[bytes, bytes]:

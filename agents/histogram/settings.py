@@ -15,6 +15,7 @@ from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.registry import STRATEGIES
+from susurrus.mechanisms.histogram.smoothing import CONSTANTS as SMOOTHING_CONSTANTS
 from susurrus.topics import histogram, progress, rolling, top
 from susurrus.topics.records.raw import ValueField
 from susurrus.topics.spec import (
@@ -137,6 +138,7 @@ class HistogramSettings(MechanismSettings):
         }
         if self.remember:
             fields["keys"]["remember"] = self.remember
+            fields["keys"]["smoothing"] = str(SMOOTHING_CONSTANTS)
         if self.evidence_windows > 1:
             fields["keys"]["evidence_windows"] = self.evidence_windows
         centres = {each.column.name: each.column.centre for each in self.layout.published}

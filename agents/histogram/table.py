@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from susurrus.mechanisms.arrays import Floats, Int64s
+from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.histogram.strategy import Increments, Step, Strategy
 from susurrus.mechanisms.histogram.user_lists import ListSums
@@ -80,16 +80,64 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Smoothed:
+    """Numbers of rows that also use the window before. estimates int64, std_errors float64: [n, columns], in grid units; present:
+    bool[n, columns], where they are."""
+
+    estimates: Int64s
+    std_errors: Floats
+    present: Bools
+
+    @classmethod
+    def nothing(cls, rows: "SortedRows") -> Self:
+        """Of these rows, none yet."""
+        shape = rows.estimates.shape
+        return cls(estimates=np.zeros(shape, np.int64), std_errors=np.zeros(shape), present=np.zeros(shape, np.bool_))
+
+    def put(self, rows: npt.NDArray[np.intp], column: int, estimates: Floats, std_errors: Floats) -> None:
+        """Round and enter them at these rows. The errors are those before rounding."""
+        self.estimates[rows, column] = np.rint(estimates).astype(np.int64)
+        # Rounding to an integer adds at most a uniform error: variance 1/12.
+        self.std_errors[rows, column] = np.sqrt(std_errors * std_errors + 1 / 12)
+        self.present[rows, column] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SortedRows:
     """Rows with their keys in byte order.
 
     estimates int64, std_errors float64: [n, columns], in grid units. direct: both before calibration, or None where there is none.
+    smoothed: None where no row has such numbers.
     """
 
     keys: list[bytes]
     estimates: Int64s
     std_errors: Floats
     direct: tuple[Int64s, Floats] | None
+    smoothed: Smoothed | None = None
+
+    @property
+    def newest(self) -> tuple[Int64s, Floats]:
+        """(estimates, std_errors), [n, columns]: smoothed ones where there are such."""
+        if (smoothed := self.smoothed) is None:
+            return self.estimates, self.std_errors
+        return (
+            np.where(smoothed.present, smoothed.estimates, self.estimates),
+            np.where(smoothed.present, smoothed.std_errors, self.std_errors),
+        )
+
+    def take(self, rows: npt.NDArray[np.intp]) -> "SortedRows":
+        """Those at these places, in this order."""
+        of = self.smoothed
+        return SortedRows(
+            keys=[self.keys[row] for row in rows.tolist()],
+            estimates=self.estimates[rows],
+            std_errors=self.std_errors[rows],
+            direct=None if self.direct is None else (self.direct[0][rows], self.direct[1][rows]),
+            smoothed=None
+            if of is None
+            else Smoothed(estimates=of.estimates[rows], std_errors=of.std_errors[rows], present=of.present[rows]),
+        )
 
 
 class Rows:

@@ -46,3 +46,10 @@ class Publisher:
                 ]
             )
         return found
+
+    def withdrawals(self, keys: Sequence[bytes], stamps: Iterable[int]) -> list[dict[str, Any]]:
+        """Messages without a value, by which a compacted topic forgets rows. stamps: ms."""
+        return [
+            {"key": key, "value": None, "timestamp": stamp, **self._extra}
+            for key, stamp in zip(keys, stamps, strict=True)
+        ]

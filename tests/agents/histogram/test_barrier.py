@@ -11,6 +11,7 @@ import pytest
 
 from susurrus.agents.finding import waits
 from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.histogram.remembered import Memory
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
@@ -196,7 +197,7 @@ def test_few_rows_keep_their_direct_pair(tmp_path: Path) -> None:
 
 
 def test_the_rows_that_decide_which_keys_are_remembered_are_the_calibrated_ones(tmp_path: Path) -> None:
-    """Those of the second commit. The threshold is where many rows are, so that direct ones would make another list."""
+    """Those of the second commit."""
     releases = Releases(tmp_path, keys={"remember": 300}).finish()
     told = [published_keys.decode(value) for value in releases.index.log if kind_of(value) is Kind.BLOCK]
     start = WINDOW + (TRIGGERS - 2) * 3_600_000
@@ -214,10 +215,17 @@ def test_the_rows_that_decide_which_keys_are_remembered_are_the_calibrated_ones(
     ]
     own = {json.dumps(row.key).encode() for row in every if row.window == start}
     calibrated = {key for key, row in rows.items() if row.estimate >= 300}
-    direct = {key for key, row in rows.items() if row.direct is not None and row.direct.estimate >= 300}
     assert found - own == calibrated - own
     assert len(calibrated) > 50
-    assert found - own != direct - own
+    kept = {
+        key: number
+        for runner in releases.runners
+        if (of := Memory(releases.services, runner.store).of(releases.services.ledger.first_window + 1))
+        for key, number in zip(of.keys, of.estimates[:, 0].tolist(), strict=True)
+    }
+    assert kept == {key: rows[key].estimate for key in calibrated}
+    direct = {key: row.direct.estimate for key, row in rows.items() if row.direct is not None}
+    assert sum(kept[key] != direct[key] for key in kept) > len(kept) / 2
 
 
 # ---- the wait --------------------------------------------------------------------------------------------------------
@@ -348,9 +356,11 @@ def test_restarts_anywhere_change_no_byte(seed: int, quiet: Releases, tmp_path: 
 def test_a_partition_without_state_finds_what_it_told_and_publishes_nothing_twice(
     when: str, quiet: Releases, tmp_path: Path
 ) -> None:
+    """With a memory of keys, one that has lost which keys it remembers is refused once all have published (test_remembered.py)."""
     releases = Releases(tmp_path)
     if when == "when all have published":
-        releases.finish()
+        releases = Releases(tmp_path / "r", keys={"remember": 0}).finish()
+        quiet = Releases(tmp_path / "quiet", keys={"remember": 0}).finish()
     else:
         for number in range(PARTITIONS):
             releases.feed(number)

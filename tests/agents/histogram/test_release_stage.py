@@ -30,10 +30,12 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.packing import Kind, kind_of
 from susurrus.topics.wire.partitioner import partition as partition_of
+from susurrus.topics.wire.timestamps import parse_time
 from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, number_of, services_of, tick_behind
 from tests.reference import NO_LAST_LOOK
+from tests.slow_memory import InternalRow, Numbers, SlowMemory
 
 HOUR = 3_600_000
 INTERVALS, LATE = 4, 2
@@ -197,11 +199,13 @@ def slow(
     result: Published = {}
     declared = set(services.settings.declared_keys)
     known: Units = {} if units is None else units
-    remember, handed_on = services.settings.remember, set[bytes]()
+    remembering = SlowMemory.of(services.settings, strategy.plan, declared)
     for window in range(WINDOWS + 1):
-        noise = source.window(window)
+        noise, handed_on = source.window(window), set(remembering.handed_on)
         states: dict[bytes, bytes] = {}
+        found: set[bytes] = set()
         for trigger in [t for w, t in PLACES if w == window]:
+            internal: dict[bytes, InternalRow] = {}
             users: dict[bytes, int] = defaultdict(int)
             sums: dict[bytes, int] = defaultdict(int)
             for _, interval, of, key, number, paid in rows:
@@ -237,7 +241,7 @@ def slow(
                 )
                 states[key] = strategy.pack(step.states)[0]
                 if step.published[0]:
-                    result[start, trigger, key] = step.estimates[0].tolist()
+                    internal[key] = step.estimates[0].tolist(), step.std_errors[0].tolist()
                     if strategy.lists is not None and trigger == TRIGGERS - strategy.plan.parameters.lag:
                         known[start, key] = slow_unit(int(step.estimates[0, 0]))
                     if errors is not None and trigger == TRIGGERS:
@@ -249,22 +253,43 @@ def slow(
                 if len(pooled) < LEAST_ROWS:
                     continue
                 estimates, std_errors = strategy.calibrate(*row, np.concatenate(every))
-                result[start, TRIGGERS, key] = estimates[0].tolist()
+                internal[key] = estimates[0].tolist(), std_errors[0].tolist()
                 if errors is not None:
                     errors[start, key] = float(std_errors[0, 0])
-        last = {key: row[0] for (of, at, key), row in result.items() if (of, at) == (start, TRIGGERS)}
-        handed_on = {key for key, visits in last.items() if remember and visits >= remember}
+            if trigger <= LATE:
+                found |= internal.keys() & handed_on
+                smoothed, hidden = dict[bytes, Numbers](), set[bytes]()
+            else:
+                smoothed = remembering.smoothed(internal)
+                hidden = remembering.hidden(internal, smoothed, found)
+            result |= {(start, trigger, key): row for key, (row, _) in internal.items() if key not in hidden}
+        if trigger == TRIGGERS:
+            remembering.hand_on(internal, smoothed)
     return result
 
 
 def published(runner: Runner, topic: str = "histogram") -> Published:
     found: Published = {}
     for _, _, _, value, stamp in runner.to(topic):
-        row = histogram.decode_row(value or b"")
+        if value is None:
+            assert topic == "latest"
+            continue
+        row = histogram.decode_row(value)
         name = (row.window, row.trigger, json.dumps(row.key).encode())
         assert name not in found
         assert stamp == row.window + row.trigger * HOUR
         found[name] = [round(row.values["visits"].estimate), round(row.values["paid"].estimate)]
+    return found
+
+
+def withdrawn(runner: Runner) -> set[tuple[int, int, bytes]]:
+    """(window start, trigger, key) of records of `latest` without a value."""
+    found = set()
+    for _, _, key, value, stamp in runner.to("latest"):
+        if value is None:
+            of = json.loads(key or b"")
+            start = parse_time(of["window"])
+            found.add((start, (stamp - start) // HOUR, json.dumps(of["key"]).encode()))
     return found
 
 
@@ -352,6 +377,12 @@ def test_the_skip_index_publishes_what_a_step_over_every_key_publishes(
     assert {name[:2] for name in said(runner)} == ALL_TRIGGERS
     for window, trigger, number in said(runner):
         assert number == sum(name[:2] == (window, trigger) for name in wanted)
+    if ours.strategy.repeats:
+        assert withdrawn(runner) == {
+            (window, trigger, key)
+            for window, trigger, key in {(w, t + 1, k) for w, t, k in wanted} - wanted.keys()
+            if (window, trigger) in ALL_TRIGGERS
+        }
 
 
 @pytest.mark.parametrize("strategy", ["toeplitz", "dp-sqlp", "closing"])
@@ -424,7 +455,9 @@ def test_increments_that_are_lost_or_come_twice_are_refused_before_their_interva
 @pytest.mark.parametrize("seed", range(2))
 def test_every_interval_tells_bound_which_keys_are_new_and_how_many_there_are(seed: int, tmp_path: Path) -> None:
     """In the transaction that publishes them, also at an interval that publishes nothing; and without a lag nothing is written."""
-    ours = services(privacy={"strategy": "closing", "closing": NO_LAST_LOOK}, keys={"declared": ["k3", "nobody"]})
+    ours = services(
+        privacy={"strategy": "closing", "closing": NO_LAST_LOOK}, keys={"declared": ["k3", "nobody"], "remember": 0}
+    )
     rows = random_rows(seed)
     runner = run(ours, log_of(rows, ours.config_digest), tmp_path / "s", seed=seed)
     index, known = ours.published_keys, []
@@ -458,7 +491,9 @@ def test_every_interval_tells_bound_which_keys_are_new_and_how_many_there_are(se
 @pytest.mark.parametrize("lag", [1, 2, TRIGGERS - 1, TRIGGERS, TRIGGERS + 1])
 def test_closing_tells_a_unit_of_every_key_published_when_the_last_trigger_looks_back(lag: int, tmp_path: Path) -> None:
     """Also of one published for the first time at that very interval, and of none other; a longer lag tells none."""
-    ours = services(privacy={"strategy": "closing", "closing": {"lag": lag}}, keys={"declared": ["k3", "nobody"]})
+    ours = services(
+        privacy={"strategy": "closing", "closing": {"lag": lag}}, keys={"declared": ["k3", "nobody"], "remember": 0}
+    )
     rows, lists = random_rows(5), random_lists(5)
     runner = run(ours, log_of(rows, ours.config_digest, lists=lists), tmp_path / "s", seed=lag)
     rows_of = published(runner)
