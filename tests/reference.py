@@ -27,7 +27,7 @@ from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics.records.raw import BucketField, ComputedField, Measurable
-from tests.slow_memory import Numbers, SlowMemory
+from tests.slow_memory import Numbers, SlowMemory, kappa_of
 
 NO_LAST_LOOK: dict[str, Any] = {"unknown_share": 0.0, "public_share": 0.0}
 """Parameters of `closing` for its stream alone."""
@@ -58,6 +58,8 @@ def expected(
     epoch: str,
     level: int | None = None,
     memory: "Memory | None" = None,
+    kappas: dict[int, int] | None = None,
+    lasting: dict[int, tuple[int, int]] | None = None,
 ) -> dict[tuple[int, int, bytes], list[int]]:
     """(window start, trigger, key) -> measured estimates in grid units of the rows that are shown; for clocks whose stamps are the
     event times.
@@ -65,7 +67,9 @@ def expected(
     Where keys are remembered, every window from the first to the last has a record. memory: gets what follows from that.
 
     level: of a pipeline with grouping sets, the number of one. Its keys are those inside the pipeline, and no other level is there.
+    kappas: by window, in tenths, where they follow from other levels, too. lasting: gets what each window says of the next.
     """
+    events = list(events)
     plan, every = settings.plan(), settings.window.trigger_every
     names, declared = settings.input.key_names, set(settings.declared_keys)
     if level is not None:
@@ -103,9 +107,13 @@ def expected(
     named: dict[bytes, int] = {}
     remembering = SlowMemory.of(settings, plan, declared)
     errors: dict[tuple[int, int, bytes], list[float]] = {}
+    follows, of_zero = settings.follows_persistence, plan
+    if follows and level is not None and lasting is None:
+        kappas = kappas_of_levels(settings, events, secret=secret, epoch=epoch)
     for window in sorted(by_trigger):
         start, triggers = lengths[window]
-        plan = replace(plan, triggers=triggers)
+        kappa = (remembering.kappa if kappas is None else kappas.get(window, 0)) if follows else 0
+        plan = replace(of_zero.at_persistence(kappa), triggers=triggers)
         strategy: Any = build_strategy(plan)
         noise, handed_on = noise_source.window(window), remembering.handed_on.keys()
         per_key: dict[bytes, dict[bytes, int]] = defaultdict(dict)  # user -> its list: key -> kept
@@ -239,6 +247,8 @@ def expected(
                     memory.smoothed |= {(start, trigger, key): of for key, of in drawn.items() if key not in hidden}
         if settings.remember:
             remembering.hand_on(rows, drawn)
+            if lasting is not None and of_zero.follows_persistence:
+                lasting[window] = remembering.lasted
             if memory is not None:
                 memory.lists[start + settings.window.length] = remembering.handed_on
     return result
@@ -289,6 +299,23 @@ class Memory:
 
     smoothed: dict[tuple[int, int, bytes], Numbers] = field(default_factory=dict)
     lists: dict[int, dict[bytes, Numbers]] = field(default_factory=dict)
+
+
+def kappas_of_levels(settings: Settings, events: list[Event], *, secret: bytes, epoch: str) -> dict[int, int]:
+    """By window, in tenths, of a pipeline with grouping sets: one for all levels. Each round has one window more right."""
+    kappas: dict[int, int] = {}
+    while True:
+        total: dict[int, tuple[int, int]] = {}
+        for level in range(len(settings.grouping)):
+            of_level: dict[int, tuple[int, int]] = {}
+            expected(settings, events, secret=secret, epoch=epoch, level=level, kappas=kappas, lasting=of_level)
+            for window, (known, rows) in of_level.items():
+                before = total.get(window, (0, 0))
+                total[window] = before[0] + known, before[1] + rows
+        found = {window + 1: kappa_of(counts) for window, counts in total.items()}
+        if found == kappas:
+            return kappas
+        kappas = found
 
 
 def _window(settings: Settings, stamp: int) -> tuple[int, int, int]:

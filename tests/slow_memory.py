@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ class SlowMemory:
     partitions: int
     handed_on: dict[bytes, Numbers] = field(default_factory=dict)
     """The list of the window that runs: what is remembered."""
+    lasted: tuple[int, int] = 0, 0
+    """Of the last rows of 15 users or more: those of keys that the window began with, and all."""
 
     @classmethod
     def of(cls, settings: Any, plan: Any, declared: Collection[bytes]) -> "SlowMemory":
@@ -70,11 +73,20 @@ class SlowMemory:
     def hand_on(self, rows: dict[bytes, InternalRow], smoothed: dict[bytes, Numbers]) -> None:
         """At the last trigger: the next window's list. rows: calibrated where they are."""
         found = {}
+        if self._deciding is not None:
+            last = {key: self._newest(rows, smoothed, key)[self._deciding][0] for key in rows}
+            large = {key for key, users in last.items() if users >= 15}
+            self.lasted = len(large & (set(self.declared) | self.handed_on.keys())), len(large)
         for key in rows:
             newest = self._newest(rows, smoothed, key)
             if self.remember and self._deciding is not None and newest[self._deciding][0] >= self.remember:
                 found[key] = {column: (float(max(number, 0)), error) for column, (number, error) in newest.items()}
         self.handed_on = found
+
+    @property
+    def kappa(self) -> int:
+        """In tenths, of the next window."""
+        return kappa_of(self.lasted)
 
     def _newest(self, rows: dict[bytes, InternalRow], smoothed: dict[bytes, Numbers], key: bytes) -> Numbers:
         own: Numbers = {column: (rows[key][0][column], rows[key][1][column]) for column in self._counting}
@@ -88,3 +100,9 @@ class SlowMemory:
     def _deciding(self) -> int | None:
         cap = self.plan.max_records_per_key
         return next((at for at, column in enumerate(self.plan.columns) if column.counts_users(cap)), None)
+
+
+def kappa_of(lasted: tuple[int, int]) -> int:
+    """In tenths, of (known, rows)."""
+    known, rows = lasted
+    return int(Fraction(known, rows) * 10) if rows else 0

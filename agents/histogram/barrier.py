@@ -22,6 +22,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import Gathered, Rows, joined_evidence
 from susurrus.agents.runtime.commit import Output
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
+from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import evidence as evidence_codec
 from susurrus.topics.evidence import EvidenceBlock
 
@@ -30,12 +31,14 @@ from susurrus.topics.evidence import EvidenceBlock
 class Held:
     """What is kept in memory between the commits.
 
-    window: the one that ends. gathered: the increments of the interval. rows: of the window. public: whether the trigger has been
-    published before, so that this is a replay. evidence: what the trigger makes of it, where windows add up.
+    window: the one that ends. strategy: its mechanism. gathered: the increments of the interval. rows: of the window. public:
+    whether the trigger has been published before, so that this is a replay. evidence: what the trigger makes of it, where windows
+    add up.
     """
 
     interval: Interval
     window: WindowIndex
+    strategy: Strategy[Any]
     gathered: dict[WindowStart, Gathered]
     rows: Rows
     public: bool
@@ -115,5 +118,5 @@ class Barrier:
         # Other partitions have been calibrated with what was told, so what is published here must be the same rows.
         if not np.array_equal(pooled[self._partition], held.rows.evidence):
             raise self._publication.mismatch(held.window, Trigger(self._services.calendar.triggers_of(held.window)))
-        held.rows.calibrate(self._services.strategy_of(held.window), joined_evidence(pooled.values()))
+        held.rows.calibrate(held.strategy, joined_evidence(pooled.values()))
         return None

@@ -20,6 +20,7 @@ import numpy as np
 
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.services import HistogramServices
+from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.mechanisms.arrays import Bools
@@ -38,8 +39,8 @@ _CHUNK = 50_000
 class EvidenceTable:
     """One bounded partition's closing rows of the windows before. Only where the strategy adds up windows."""
 
-    def __init__(self, services: HistogramServices, store: Store, noise: NoiseSource) -> None:
-        self._services, self._store, self._noise = services, store, noise
+    def __init__(self, services: HistogramServices, store: Store, noise: NoiseSource, plans: WindowPlans) -> None:
+        self._services, self._store, self._noise, self._plans = services, store, noise, plans
         self._before = services.strategy.evidence_windows - 1
 
     def of(self, window: WindowIndex, strategy: Strategy[Any]) -> "EvidenceOf":
@@ -53,9 +54,9 @@ class EvidenceTable:
         said = self._store.get_one(_MEASURED + ordered(window))
         if said is None:
             return None
-        strategy = self._services.strategy_of(window)
         # Noise of another plan has other addresses: such rows were never measured.
-        if said != _FORMAT + strategy.plan.digest():
+        strategy = self._plans.strategy_with(window, said.removeprefix(_FORMAT))
+        if strategy is None:
             raise Refusal(
                 f"evidence of window={window} has another format or plan than this version gives that window",
                 f"run the version that wrote it, or {self._services.ledger.way_out}",

@@ -190,6 +190,8 @@ def _appear_at(settings: HistogramSettings, strategy: Strategy[Any], kept: int) 
         if last > 1
         else (f"Keys appear from about {users[1]:,} users on.")
     )
+    if settings.follows_persistence:
+        text += " The more of the window before lasted, the fewer users a key needs at the last trigger, and the more before it."
     if kept < min(users.values()):
         text += f" Only {records(kept)} are counted at all, so no key can have that many users."
     if settings.evidence_windows > 1:

@@ -1,7 +1,8 @@
 """The feedback from release to bound: which keys are published already, for strategies that need it.
 
     release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
-                                                      ──▶ release: the rows that are calibrated together (pooled_evidence.py)
+                                                      ──▶ release: the rows that are calibrated together (pooled_evidence.py),
+                                                          and how much of a window had lasted (lasting_counts.py)
 
 A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
 far it is complete, over all bounded partitions, and bound waits for that, unless what is known decides already: a key that was
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from confluent_kafka import KafkaException, Message
 
 from susurrus.agents.finding import Finding, waits
+from susurrus.agents.histogram.lasting_counts import LastingCounts
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.pooled_evidence import PooledEvidence
 from susurrus.agents.kafka.clients import Clients
@@ -34,6 +36,7 @@ from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence as evidence_codec
+from susurrus.topics import lasting_rows as lasting_codec
 from susurrus.topics import published_keys as codec
 from susurrus.topics.wire.packing import Kind, MalformedRecord, kind_of
 from susurrus.topics.wire.partitioner import partition as partition_of
@@ -73,6 +76,7 @@ class PublishedKeys:
         self._incomplete: set[WindowStart] = set()
         self._offsets: dict[Interval, int] = {}
         self._pooled = PooledEvidence()
+        self._lasting = LastingCounts()
         self.version += 1
 
     # ---- who waits ---------------------------------------------------------------------------------------------------
@@ -172,6 +176,24 @@ class PublishedKeys:
             found = self._pooled.known(window)
             return found if len(found) == self._partitions else None
 
+    def lasted(self, interval: Interval) -> tuple[int, int] | None:
+        """(known, rows) of all partitions, of the window that ends with this interval; None until every partition has closed it.
+
+        Raises Refusal where records of the topic are missing.
+        """
+        with self._lock:
+            if not self._complete(interval):
+                return None
+            found = self._lasting.known(interval)
+            if len(found) != self._partitions:
+                raise Refusal(
+                    f"topic={self.topic} lacks how much had lasted of the window that ends with interval={interval}, on which the "
+                    "shares of the next one depend",
+                    f"restore the topic as it was at the last commit, or {NEW_EPOCH}",
+                )
+            known, rows = (sum(numbers) for numbers in zip(*found.values(), strict=True))
+            return known, rows
+
     def untold(self, window: WindowStart) -> list[int]:
         """The bounded partitions that have not told their rows of the window's last trigger, as far as is known."""
         with self._lock:
@@ -195,10 +217,11 @@ class PublishedKeys:
         """Nobody needs the topic's records below this offset; -1 while that is unknown.
 
         Release closes an interval only after every bound has. So no bound asks for windows that were over by then. Release asks for
-        the rows of a window's last trigger until all of its partitions have closed it.
+        the rows of a window's last trigger until all of its partitions have closed it, and for how much of it had lasted until
+        they have closed the first interval of the window that follows.
         """
         with self._lock:
-            needed = [*self._offsets.values(), self._pooled.first_offset()]
+            needed = [*self._offsets.values(), self._pooled.first_offset(), self._lasting.first_offset()]
             return min((offset for offset in needed if offset is not None), default=-1)
 
     # ---- records -----------------------------------------------------------------------------------------------------
@@ -210,10 +233,15 @@ class PublishedKeys:
 
     def take(self, value: bytes, offset: int) -> None:
         """One record, in the order of the log. Raises Refusal for what release of this configuration did not write."""
-        block: codec.PublishedKeysBlock | evidence_codec.EvidenceBlock
+        block: codec.PublishedKeysBlock | evidence_codec.EvidenceBlock | lasting_codec.LastingRows
         try:
-            rows = kind_of(value) is Kind.EVIDENCE
-            block = evidence_codec.decode(value) if rows else codec.decode(value)
+            match kind_of(value):
+                case Kind.EVIDENCE:
+                    block = evidence_codec.decode(value)
+                case Kind.LASTING:
+                    block = lasting_codec.decode(value)
+                case _:
+                    block = codec.decode(value)
         except MalformedRecord as error:
             raise Refusal(f"topic={self.topic} offset={offset}: {error}", "find out who else writes to it") from error
         if block.config_digest != self._digest:
@@ -232,6 +260,8 @@ class PublishedKeys:
             self.version += 1
             if isinstance(block, evidence_codec.EvidenceBlock):
                 self._pooled.take(block, offset)
+            elif isinstance(block, lasting_codec.LastingRows):
+                self._lasting.take(block, offset)
             else:
                 self._take(block, offset)
 
@@ -269,6 +299,7 @@ class PublishedKeys:
         self._incomplete = {window for window in self._incomplete if window >= oldest_open}
         if len(self._closed) == self._partitions:
             self._pooled.forget(min(self._closed.values()))
+            self._lasting.forget(Interval(min(self._closed.values())))
         oldest = newest - self._calendar.triggers
         self._offsets = {interval: offset for interval, offset in self._offsets.items() if interval > oldest}
 

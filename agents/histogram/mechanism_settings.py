@@ -24,6 +24,7 @@ from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSet
 from susurrus.agents.histogram.top_settings import TopSettings
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.closing import Closing
+from susurrus.mechanisms.histogram.persistence import TENTHS
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Level as PlanLevel
 from susurrus.mechanisms.histogram.plan import Plan
@@ -219,6 +220,11 @@ class MechanismSettings(Settings):
         return self.keys.evidence_windows if self.measures_at_the_end else 1
 
     @property
+    def follows_persistence(self) -> bool:
+        """Whether a window's shares follow how much of earlier ones lasted: keys are remembered, and the shares are defaults."""
+        return self.remember > 0 and self.plan().follows_persistence
+
+    @property
     def keys_are_declared(self) -> bool:
         """Whether the file declares any key."""
         return bool(self._declared or self.keys.declared or self.keys.product)
@@ -274,9 +280,15 @@ class MechanismSettings(Settings):
         )
 
     def plans(self) -> tuple[Plan, ...]:
-        """The plan for every T that a window may have, from the smallest. They differ in T alone. Raises as `plan`."""
+        """The plan for every T that a window may have, from the smallest, and for every kappa, where shares follow earlier windows.
+        Raises as `plan`."""
         plan = self.plan()
-        return tuple(replace(plan, triggers=triggers) for triggers in self.calendar.all_triggers)
+        kappas = range(TENTHS + 1) if self.follows_persistence else (0,)
+        return tuple(
+            replace(plan.at_persistence(kappa), triggers=triggers)
+            for triggers in self.calendar.all_triggers
+            for kappa in kappas
+        )
 
     def raw_schema(self) -> RawSchema:
         """How to decode the raw topic's records."""

@@ -7,6 +7,7 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -44,12 +45,18 @@ from susurrus.mechanisms.calendar import WindowStart
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.mechanisms.histogram import rest
+from susurrus.mechanisms.histogram.persistence import TENTHS
 from susurrus.mechanisms.histogram.registry import better_for, built
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics import receipt
 from susurrus.topics.records.fields import Path
 from susurrus.topics.spec import HISTOGRAM
 from susurrus.topics.wire.timestamps import format_time
+
+FOLLOWS = (
+    "of the budget follow how much of the window before had lasted, in tenths; the numbers above hold where nothing had, as in the "
+    "first window"
+)
 
 
 class HistogramPipeline(Pipeline[HistogramSettings]):
@@ -92,10 +99,15 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
     @cached_property
     def strategy(self) -> Strategy[Any]:
         """The mechanism, of windows of the usual length. Its accounting is solved once. Raises ConfigurationError where it refuses
-        its numbers, for any length that a window may have."""
-        for plan in self.settings.plans():
-            built(plan)
-        return built(self.settings.plan())
+        its numbers, for any length that a window may have, and for any kappa that its shares may follow."""
+        settings = self.settings
+        plan = settings.plan()
+        # Every noise grows or falls with kappa. So what is possible at both ends is possible between them.
+        ends = (0, TENTHS) if settings.follows_persistence else (0,)
+        for triggers in settings.calendar.all_triggers:
+            for kappa in ends:
+                built(replace(plan.at_persistence(kappa), triggers=triggers))
+        return built(plan)
 
     @property
     def fields(self) -> Sequence[Path]:
@@ -103,7 +115,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         return paths_of(self.settings.raw_schema().scalars, self.settings.input.where)
 
     def digest(self) -> bytes:
-        """The configuration's digest, and those of the plans of all lengths that a window may have."""
+        """The configuration's digest, and those of the plans of all lengths that a window may have, and of all kappas."""
         parts = (super().digest(), *(plan.digest() for plan in self.settings.plans()))
         return hashlib.blake2b(b"".join(parts), digest_size=32, person=b"susurrus-digest").digest()
 
@@ -227,6 +239,10 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             yield "ranking", f"{settings.top.ranking}: a key that is missing from it may still be large"
         grids = {column.name: column.grid for column in settings.measured_columns}
         yield from self.strategy.costs(grids)
+        if settings.follows_persistence:
+            yield "shares", FOLLOWS
+            lasting = built(settings.plan().at_persistence(TENTHS))
+            yield from (("if all lasts", f"{subject}: {sentence}") for subject, sentence in lasting.costs(grids))
         yield from about_columns(settings.layout, self.strategy)
         if window.rolling:
             costs = rest.costs(self.strategy, window.triggers_to_end)

@@ -28,6 +28,7 @@ from susurrus.agents.histogram.rolling import RollingRows, RollingView, forget
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.shown_rows import Display
 from susurrus.agents.histogram.table import Gathered, SortedRows
+from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
@@ -48,10 +49,16 @@ class Publication:
     """What one bounded partition has published in one epoch."""
 
     def __init__(
-        self, services: HistogramServices, partition: int, store: Store, candidates: Candidates | None = None
+        self,
+        services: HistogramServices,
+        partition: int,
+        store: Store,
+        plans: WindowPlans,
+        candidates: Candidates | None = None,
     ) -> None:
-        """candidates: what takes the rows of a ranking; None without one."""
+        """plans: of windows. candidates: what takes the rows of a ranking; None without one."""
         self._services = services
+        self._plans = plans
         self._candidates = candidates
         self._ledger = services.ledger
         self._calendar = services.calendar
@@ -63,7 +70,7 @@ class Publication:
         self._public_keys = PublicKeys(names, parts, len(settings.input.key)) if names else None
         self._key = chain_key(services.secret, bytes.fromhex(services.ledger.epoch))
         self._known_digests = services.ledger.digests(partition)
-        self._rolling = RollingView(services, store) if services.settings.window.rolling else None
+        self._rolling = RollingView(services, store, plans) if services.settings.window.rolling else None
         self._forgets = self._rolling is None
         """Whether rows of an earlier rolling view may still be kept."""
 
@@ -125,15 +132,21 @@ class Publication:
             link += entering.digest()
         if evidence is not None:
             link += evidence.digest()
+        link += self._plans.pinned(window, trigger)
         digest = blake2b(link, digest_size=32, key=self._key).digest()
         known = self._known_digests.get((self._calendar.window_start(window), trigger))
         if known not in (None, digest.hex()):
-            raise self.mismatch(window, trigger, remembers=entering is not None)
+            after = entering is not None or bool(self._plans.pinned(window, trigger))
+            raise self.mismatch(window, trigger, remembers=after)
         return digest, known
 
     def mismatch(self, window: WindowIndex, trigger: Trigger, *, remembers: bool = False) -> ReplayMismatch:
-        """The refusal for a trigger that was published with other data; remembers: or with other remembered keys."""
-        other = " or with another list of keys that are remembered from the window before" if remembers else ""
+        """The refusal for a trigger that was published with other data; remembers: or with other memory of earlier windows."""
+        other = (
+            " or with another list of keys that are remembered from the window before, or other shares that follow them"
+            if remembers
+            else ""
+        )
         return ReplayMismatch(
             f"trigger={trigger} of window={self._calendar.window_start(window)} was published from different data{other}, "
             "and the same noise must never cover two inputs",

@@ -31,6 +31,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.shown_rows import Display, ShownRows
 from susurrus.agents.histogram.table import Gathered, Rows, SortedRows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
+from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
@@ -70,7 +71,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         self._declared = frozenset(key for key, target in zip(declared, targets, strict=True) if target == partition)
         self._noise = services.noise_source()
         self._candidates = None if settings.top is None else Candidates(services, partition, settings.top.ranking, meta)
-        self._publication = Publication(services, partition, store, self._candidates)
+        self._plans = WindowPlans(services, partition, meta)
+        self._publication = Publication(services, partition, store, self._plans, self._candidates)
         self._windows: dict[WindowIndex, WindowKeys[Any]] = {}
         """The open windows that have had a trigger."""
         refines = bool(self._strategy.refined)
@@ -78,7 +80,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         self._feedback = FeedbackWriter(services, partition)
         self._memory = Memory(services, store) if settings.remember else None
         adds_up = self._strategy.evidence_windows > 1
-        self._evidence = EvidenceTable(services, store, self._noise) if adds_up else None
+        self._evidence = EvidenceTable(services, store, self._noise, self._plans) if adds_up else None
         self._shown = None if self._memory is None else ShownRows(store, self._memory, self._declared)
         self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
         self._begins: dict[WindowIndex, bool] = {}
@@ -102,8 +104,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         return {**meta, "charges_sent": []}, position
 
     def wakes(self, inbox: Inbox) -> None:
-        """Wake it when more is known of the rows of other partitions, where rows are pooled."""
-        if self._barrier is not None and self.services.published_keys is not None:
+        """Wake it when more is known of the rows of other partitions, where rows are pooled or shares follow them."""
+        if self.services.published_keys is not None:
             self.services.published_keys.wakes(inbox)
 
     def _compare_with_public(self) -> None:
@@ -166,6 +168,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         if (before := self._charge(windows)) is not None:
             return before
         windows = [window for window in windows if self._begins[window]]
+        if (undecided := self._plans.decide(windows)) is not None:
+            return undecided
         return self._tell(interval, windows) or self._close(interval, windows)
 
     def _charge(self, windows: list[WindowIndex]) -> Commit | Finding | None:
@@ -226,7 +230,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
     def _meta(self, position: Offset) -> dict[str, Any]:
         told = {} if self._barrier is None else self._barrier.to_meta()
         ranked = {} if self._candidates is None else self._candidates.to_meta()
-        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told, **ranked}
+        plans = self._plans.to_meta()
+        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told, **ranked, **plans}
 
     def _last_trigger(self, window: WindowIndex, interval: Interval) -> Held:
         """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes.
@@ -235,10 +240,19 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         """
         gathered, trigger = self._gather(interval), Trigger(self._calendar.triggers_of(window))
         news = gathered[self._calendar.window_start(window)]
-        evidence = None if self._evidence is None else self._evidence.of(window, self.services.strategy_of(window))
+        strategy = self._plans.strategy_of(window)
+        evidence = None if self._evidence is None else self._evidence.of(window, strategy)
         public = self._publication.is_public(window, trigger, news, self._entering(window, trigger), evidence)
         rows = self._step(window, trigger, news, Commit(position=self._taken, meta={}), evidence)
-        return Held(interval=interval, window=window, gathered=gathered, rows=rows, public=public, evidence=evidence)
+        return Held(
+            interval=interval,
+            window=window,
+            strategy=strategy,
+            gathered=gathered,
+            rows=rows,
+            public=public,
+            evidence=evidence,
+        )
 
     def _gather(self, interval: Interval) -> dict[WindowStart, Gathered]:
         """The increments of an interval by window, empty ones for windows without."""
@@ -270,15 +284,15 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         commit.drops += self._intervals.close(interval)
         oldest = self._calendar.oldest_open(Interval(interval + 1))
         self._begins = {window: begins for window, begins in self._begins.items() if window >= oldest}
+        self._plans.forget(oldest)
         commit.position, commit.meta = self._claim()
         return commit
 
     def _keys_of(self, window: WindowIndex) -> WindowKeys[Any]:
         if window not in self._windows:
             noise = self._noise.window(window)
-            self._windows[window] = WindowKeys(
-                self._store, self.services.strategy_of(window), self._declared, window, noise
-            )
+            strategy = self._plans.strategy_of(window)
+            self._windows[window] = WindowKeys(self._store, strategy, self._declared, window, noise)
         return self._windows[window]
 
     def _step(
@@ -333,7 +347,9 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
                 f"{format_time(start)}, whose last rows are published",
                 f"restore the changelog topic as it was at the last commit, or {self.services.ledger.way_out}",
             )
-        return self._memory.hand_on(window, tables.get(start), commit)
+        last = tables.get(start)
+        commit.outputs += self._plans.tell(window, interval, last, self._declared.union(self._memory.of(window).keys))
+        return self._memory.hand_on(window, last, commit)
 
     def _publish(
         self,

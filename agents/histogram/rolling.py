@@ -18,6 +18,7 @@ from susurrus.agents.histogram.kept_rows import KEPT, KeptRows, before
 from susurrus.agents.histogram.same_time import same_time_before, triggers_to_end
 from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.table import SortedRows
+from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.mechanisms.arrays import Bools, Floats, Int64s
@@ -68,7 +69,9 @@ class _Earlier:
 class RollingView:
     """Keeps the rows of two windows, and computes the view's rows."""
 
-    def __init__(self, services: HistogramServices, store: Store) -> None:
+    def __init__(self, services: HistogramServices, store: Store, plans: WindowPlans) -> None:
+        """plans: of windows, whose noise a row follows."""
+        self._plans = plans
         self._services, self._calendar = services, services.calendar
         self._store = store
         self._columns = services.strategy.plan.width
@@ -151,11 +154,11 @@ class RollingView:
     def _earlier(self, window: WindowIndex, trigger: Trigger, since: Trigger) -> _Earlier | None:
         """What a window had after its trigger ``since``; None where nothing of that is known. trigger: of the window after it."""
         end = Trigger(min(self._calendar.triggers_of(window), triggers_to_end(self._calendar, window) + trigger))
-        strategy = self._services.strategy_of(window)
         kept = self._of(window)
         start = kept.kept_from(since)
         if start is None or start >= end or not kept.has(end):
             return None
+        strategy = self._plans.strategy_of(window)
         late, published = kept.end(end)
         n = len(late)
         begins = np.maximum(kept.first[:n], start)

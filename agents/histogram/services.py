@@ -11,6 +11,7 @@ from susurrus.agents.runtime.commit import ReleasedRows
 from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import built
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics.histogram import TriggerHeader
@@ -30,12 +31,18 @@ class HistogramServices(Services[HistogramSettings]):
     """Where the strategy takes feedback on what is published already."""
     published_keys_reader: PublishedKeysReader | None = None
 
-    def strategy_of(self, window: WindowIndex) -> Strategy[Any]:
-        """The mechanism of one window: for as many triggers as that window has."""
-        triggers = self.calendar.triggers_of(window)
-        if triggers == self.strategy.plan.triggers:
-            return self.strategy
-        return built(replace(self.strategy.plan, triggers=triggers))
+    def strategy_of(self, window: WindowIndex, persistence: int = 0) -> Strategy[Any]:
+        """The mechanism of one window: for as many triggers as that window has.
+
+        persistence: kappa in tenths, where a window's shares follow what lasted before it. Bounding and the guarantee are the same
+        for each; release, whose noise is not, asks `WindowPlans`.
+        """
+        plan = self.plan_of(window, persistence)
+        return self.strategy if plan == self.strategy.plan else built(plan)
+
+    def plan_of(self, window: WindowIndex, persistence: int = 0) -> Plan:
+        """The plan of `strategy_of`."""
+        return replace(self.strategy.plan.at_persistence(persistence), triggers=self.calendar.triggers_of(window))
 
     def header_of(self, window: WindowIndex, trigger: Trigger) -> TriggerHeader:
         """What all rows of one trigger share."""
@@ -61,7 +68,7 @@ class HistogramServices(Services[HistogramSettings]):
         )
 
     def guarantee_of(self, window: WindowIndex) -> Guarantee:
-        """What one window promises: the same epsilon and delta for every T."""
+        """What one window promises: the same epsilon and delta for every T, and the same mu for every kappa."""
         return self.strategy_of(window).guarantee
 
     def read_published_keys(self) -> None:

@@ -14,6 +14,7 @@ from susurrus.agents.histogram.mechanism_settings import MechanismSettings
 from susurrus.agents.histogram.names import findings_of_names
 from susurrus.agents.types.durations import format_duration
 from susurrus.mechanisms.errors import ConfigurationError
+from susurrus.mechanisms.histogram.persistence import LEAST_ROW, TENTHS
 from susurrus.mechanisms.histogram.registry import STRATEGIES
 from susurrus.mechanisms.histogram.smoothing import CONSTANTS as SMOOTHING_CONSTANTS
 from susurrus.topics import histogram, progress, rolling, top
@@ -141,6 +142,8 @@ class HistogramSettings(MechanismSettings):
             fields["keys"]["smoothing"] = str(SMOOTHING_CONSTANTS)
         if self.evidence_windows > 1:
             fields["keys"]["evidence_windows"] = self.evidence_windows
+        if self.follows_persistence:
+            fields["keys"]["lasting"] = {"least_row": LEAST_ROW, "steps": TENTHS}  # the plans' digests cover the shares
         centres = {each.column.name: each.column.centre for each in self.layout.published}
         fields["columns"] = [
             column.published()

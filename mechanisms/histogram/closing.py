@@ -83,7 +83,12 @@ class Closing(Factored):
             le=MAX_RANKED_KEYS,
         )
         discovery_share: float = constant(
-            0.4, "Share of the squared Gaussian budget for selection before the last trigger and at it.", gt=0, lt=1
+            0.4,
+            "Share of the squared Gaussian budget for selection before the last trigger and at it. Where keys are remembered and "
+            "all three shares are the defaults, a window's shares follow how much of the window before had lasted "
+            "(docs/strategies.md).",
+            gt=0,
+            lt=1,
         )
         unknown_share: float = constant(
             0.13,

@@ -43,6 +43,7 @@ class Kind(IntEnum):
     TICK = 2
     COMMIT = 3
     EVIDENCE = 4
+    LASTING = 5
 
 
 def kind_of(data: bytes) -> Kind:

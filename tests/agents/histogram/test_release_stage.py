@@ -22,6 +22,7 @@ from susurrus.agents.runtime.services import Services
 from susurrus.mechanisms.calendar import WindowIndex
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
+from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
@@ -200,7 +201,11 @@ def slow(
     declared = set(services.settings.declared_keys)
     known: Units = {} if units is None else units
     remembering = SlowMemory.of(services.settings, strategy.plan, declared)
+    follows, lasted = services.settings.follows_persistence, dict[int, int]()  # window -> kappa that follows from it
     for window in range(WINDOWS + 1):
+        if follows:
+            complete = [of for of in lasted if of * INTERVALS + TRIGGERS - 1 < window * INTERVALS]
+            strategy = build_strategy(services.strategy.plan.at_persistence(lasted[complete[-1]] if complete else 0))
         noise, handed_on = source.window(window), set(remembering.handed_on)
         states: dict[bytes, bytes] = {}
         found: set[bytes] = set()
@@ -265,6 +270,7 @@ def slow(
             result |= {(start, trigger, key): row for key, (row, _) in internal.items() if key not in hidden}
         if trigger == TRIGGERS:
             remembering.hand_on(internal, smoothed)
+            lasted[window] = remembering.kappa
     return result
 
 

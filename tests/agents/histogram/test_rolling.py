@@ -13,6 +13,7 @@ from susurrus.agents.histogram import kept_rows
 from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.histogram.rolling import RollingView
 from susurrus.agents.histogram.table import SortedRows
+from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
@@ -304,7 +305,7 @@ def test_behind_a_window_that_was_not_published_rows_count_the_current_one_alone
     """A budget that renews skips windows."""
     ours = viewed(window={"allowed_lateness": 0})
     store = Store(tmp_path / "s")
-    view = RollingView(ours, store)  # type: ignore[arg-type]
+    view = RollingView(ours, store, WindowPlans(ours, 0, {}))  # type: ignore[arg-type]
     keys = [b'"a"', b'"b"']
     rows = SortedRows(keys=keys, estimates=np.full((2, 2), 5), std_errors=np.ones((2, 2)), direct=None)
     for window in (0, 2, 3):
