@@ -277,7 +277,8 @@ class Release(Tabular):
         labels = {**level, **parts}
         if (notes := self.notes(order)) is not None:
             labels["counted"] = notes
-        return text_table(self.caption(len(order)), labels, numbers, width)
+        title = " · ".join(filter(None, (self.caption(len(order)), self.numbers_shown)))
+        return text_table(title, labels, numbers, width)
 
     def largest(self, limit: int | None = None, column: str | None = None) -> list[int]:
         """The places of the rows with the largest shown numbers of a column, by default the first; in this order, ties by key."""
@@ -293,18 +294,19 @@ class Release(Tabular):
         state = "final" if self.final else f"trigger {self.trigger} of {self.of_triggers}"
         cut = f", {shown:,} shown" if shown < len(self) else ""
         start = local_text(self.time_zone, self.window_start)
-        return f"window {start} · {state} · {len(self):,} keys published{cut}{self._of_numbers()}"
+        return f"window {start} · {state} · {len(self):,} keys published{cut}"
 
-    def _of_numbers(self) -> str:
-        """Which numbers are shown, where rows have several; how many of the rows are smoothed."""
+    @property
+    def numbers_shown(self) -> str:
+        """Which numbers are shown: nothing where rows have one each; how many of the rows are smoothed, if they are."""
         columns = self.columns.values()
         some = [of.smoothed_rows for of in columns if of.smoothed_rows is not None]
         shown = next((of.number for of in columns), "smoothed")
         if shown == "smoothed":
-            return f" · {int(np.logical_or.reduce(some).sum()):,} smoothed" if some else ""
+            return f"{int(np.logical_or.reduce(some).sum()):,} smoothed" if some else ""
         if shown == "direct":
-            return " · direct" if some or any(of.direct is not None for of in columns) else ""
-        return " · not smoothed" if some else ""
+            return "direct" if some or any(of.direct is not None for of in columns) else ""
+        return "not smoothed" if some else ""
 
     def _parts(self) -> dict[str, list[Any]]:
         """The parts of the keys by name."""
@@ -458,7 +460,7 @@ class TopRelease(Release):
         rows = f"{len(self):,} of {self.of_keys:,} published keys"
         cut = f", {shown:,} shown" if shown < len(self) else ""
         start = local_text(self.time_zone, self.window_start)
-        return f"window {start} · {state} · {self.ranking} · {rows}{cut}{self._of_numbers()}"
+        return f"window {start} · {state} · {self.ranking} · {rows}{cut}"
 
     def _column(self, column: str | None) -> str:
         return super()._column(self.ranking.order_by if column is None else column)

@@ -110,7 +110,10 @@ class HistogramView(View):
         release = self._shown
         rows = len(release) if height is None else min(max(3, height - 3), len(release))
         topic = self._settings.topic("top" if self._top else self._reader.topic)
-        title = headed(self._settings.pipeline.name, topic, width)
+        of_rows = " · ".join(
+            filter(None, (topic, release.numbers_shown))
+        )  # the line below the table is full on 80 columns
+        title = headed(self._settings.pipeline.name, of_rows, width)
         table = histogram_table(release, width=width, limit=rows, column=self._column)
         said = " · ".join(map(str, filter(None, (release.caption(rows), table.caption))))
         table.caption = None  # in the same line, for every line more takes one from the rows

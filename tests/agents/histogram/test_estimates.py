@@ -120,8 +120,8 @@ class TestWhichNumber:
         assert [visits.at(row).std_error for row in range(4)] == [1.0, 3.0, 2.0, 3.0]
         assert [found.keys[row] for row in found.largest()] == ["c", "d", "b", "a"]
         assert [release().keys[row] for row in release().largest()] == ["d", "c", "b", "a"]
-        assert "2 smoothed" in found.caption(4)
-        assert "smoothed" not in release().caption(4)
+        assert found.numbers_shown == "2 smoothed"
+        assert release().numbers_shown == ""
 
     def test_the_other_numbers_are_one_call_away(self) -> None:
         estimate, direct = smoothed().showing("estimate"), smoothed().showing("direct")
@@ -129,9 +129,9 @@ class TestWhichNumber:
         assert [direct.columns["visits"].at(row).estimate for row in range(4)] == [110, 210, 310, 410]
         assert direct.columns["visits"].at(0).std_error == 4.0
         assert [estimate.keys[row] for row in estimate.largest()] == ["d", "c", "b", "a"]
-        assert estimate.caption(4).endswith("not smoothed")
-        assert direct.caption(4).endswith("direct")
-        assert release().showing("estimate").caption(4) == release().caption(4)
+        assert estimate.numbers_shown == "not smoothed"
+        assert direct.numbers_shown == "direct"
+        assert release().showing("estimate").numbers_shown == ""
         # A trigger before the last has no direct numbers: its estimates are those.
         alone = release(columns={"visits": Estimates(np.arange(4), np.ones(4))})
         assert alone.showing("direct").columns["visits"].at(3).estimate == 3
