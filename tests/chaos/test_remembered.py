@@ -67,8 +67,9 @@ def test_the_list_enters_behind_the_last_late_rows_of_the_window_before(quiet: P
         trigger: {row.key for row in rows if (row.window, row.trigger) == (second, trigger)} for trigger in (3, ENTERS)
     }
     assert len(last) > 20
-    assert of[ENTERS] >= last
-    assert not of[ENTERS - 1] >= last
+    # Those that are remembered have rows from then on, of which some are too small to be shown.
+    found, entered = (len(of[trigger] & last) for trigger in (ENTERS - 1, ENTERS))
+    assert entered > found + 10
 
 
 @CRASH_POINTS
