@@ -26,8 +26,13 @@ from tests.reference import expected
 DAYS = 5
 
 
-def events_of(seed: int, *, least: int = 2, most: int = 8, keys: int = 60, windows: int = DAYS) -> list[Event]:
-    """Keys of so few users that no window finds many. Some come every day, some on two of three, one on every other day."""
+def events_of(
+    seed: int, *, least: int = 2, most: int = 8, keys: int = 60, windows: int = DAYS, large: int = 0
+) -> list[Event]:
+    """Keys of so few users that no window finds many. Some come every day, some on two of three, one on every other day.
+
+    large: so many more, of 30 to 50 users, of which some are others from the fourth day on.
+    """
     dice = random.Random(seed)
     found: list[tuple[int, int, int, bytes, bytes, int]] = []
     for window in range(windows):
@@ -35,6 +40,8 @@ def events_of(seed: int, *, least: int = 2, most: int = 8, keys: int = 60, windo
         for key in range(keys):
             if key % 3 == 0 or (key % 3 == 1 and (key + window) % 3) or (key % 3 == 2 and (key + window) % 2):
                 brought += [(key, who) for who in dice.sample(range(10**6), dice.randrange(least, most))]
+        for key in range(keys + 5 * (window >= 3), keys + large + 5 * (window >= 3)):
+            brought += [(key, who) for who in dice.sample(range(10**6), dice.randrange(30, 50))]
         dice.shuffle(brought)
         for key, who in brought:
             interval, source = window * LENGTH + dice.randrange(LENGTH), dice.randrange(SOURCES)
@@ -86,6 +93,20 @@ def test_windows_are_those_of_the_slow_reference(case: str, tmp_path: Path) -> N
         (source, offset, WINDOW + interval * HOUR, {"host": user.decode(), "url": json.loads(key), "amount": value})
         for source, offset, interval, _, user, key, value in events
     ]
+    assert both.rows() == expected(made.settings, raw, secret=SECRET, epoch=EPOCH)
+    assert sum(map(len, found_late(both)[1:])) > 5
+
+
+def test_shares_that_follow_the_output_move_from_window_to_window_and_rows_of_all_add_up(tmp_path: Path) -> None:
+    """Each window has a plan of its own, so rows of several noises, heights and addresses are in one sum."""
+    made, events = adding_up(remember=4), events_of(6, large=12)
+    both = run(tmp_path, made, events)
+    raw = [
+        (source, offset, WINDOW + interval * HOUR, {"host": user.decode(), "url": json.loads(key), "amount": value})
+        for source, offset, interval, _, user, key, value in events
+    ]
+    plans = {bytes(row) for runner in both.releases for name, row in runner.state().items() if name[:1] == b"y"}
+    assert len(plans) > 1, "of the last three windows, or shares never moved"
     assert both.rows() == expected(made.settings, raw, secret=SECRET, epoch=EPOCH)
     assert sum(map(len, found_late(both)[1:])) > 5
 
