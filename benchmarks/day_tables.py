@@ -118,15 +118,15 @@ def partitions() -> Iterator[str]:
     body = []
     for name, called in (("synthetic-100k-drift-0.1", "100k users, drift 0.1"), ("retail", "retail")):
         for file, count in ((name, 8), (f"{name}-1-partition", 1)):
-            rows = _rows(file)
-            if rows:
-                (row,) = (row for row in _last(rows) if row["variant"] == "and moves shares")
+            rows = [row for row in _rows(file) if row["variant"] == "and moves shares"]
+            for row in _last(rows) if rows else []:
                 body.append([f"{called}, day {row['day']}", str(count), *_cells(row)])
     yield from table(["usable / ℓ1 / ℓ2 after", "partitions", *QUARTERS], body)
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "days-1m": lambda: last_day("synthetic-1m-drift-0.1"),
+    "days-100k": lambda: last_day("synthetic-100k-drift-0.1"),
     "days-1m-each": lambda: day_by_day("synthetic-1m-drift-0.1"),
     "days-drifts": drifts,
     "days-retail": lambda: averages("retail"),

@@ -184,9 +184,9 @@ def _with_memory(settings: HistogramSettings, chosen: list[str]) -> None:
         )
     if settings.grouping:
         raise ConfigurationError("--churn: a plan of grouping sets has no later window; leave it out")
-    if not settings.remember:
+    if not settings.remember and settings.evidence_windows == 1:
         raise ConfigurationError(
-            "--churn: windows do not remember the one before (keys.remember, with strategy closing); leave it out"
+            "--churn: windows do not remember the ones before (keys.remember, with strategy closing); leave it out"
         )
 
 

@@ -9,10 +9,11 @@ in offline.py, rows are looked at at the checkpoints of a spool.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from susurrus.agents.histogram.remembered import COUNTING
 from susurrus.agents.planning.evidence import Evidence
 from susurrus.agents.planning.offline import LatestEstimates, OfflineRun, run, window_noise
 from susurrus.agents.planning.spool import Progress, Spool, silent
@@ -22,10 +23,8 @@ from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import built
 from susurrus.mechanisms.histogram.smoothing import Smoothing, shown
 from susurrus.mechanisms.histogram.strategy import Strategy
+from susurrus.mechanisms.noise import WindowNoise
 from susurrus.topics.wire.partitioner import partition as partition_of
-
-COUNTING: Final = ("users", "count")
-"""Kinds of columns that are smoothed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +103,11 @@ class WindowsInARow:
         spooled: Spool,
         seed: int,
         *,
+        noise: WindowNoise | None = None,
         checked: Callable[[int, WindowRows], None] | None = None,
         progress: Progress = silent,
     ) -> OfflineRun:
-        """Runs the next window. checked: called with (trigger, rows) at each checkpoint."""
+        """Runs the next window. noise: another than the seed's. checked: called with (trigger, rows) at each checkpoint."""
         last = spooled.triggers
         kept: list[WindowRows] = []
 
@@ -122,7 +122,7 @@ class WindowsInARow:
         done = run(
             strategy,
             spooled,
-            window_noise(seed, strategy.plan.digest(), self.windows),
+            window_noise(seed, strategy.plan.digest(), self.windows) if noise is None else noise,
             declared=self.declared,
             remembered=self.memory.keys,
             evidence=self._evidence,

@@ -1,4 +1,4 @@
-"""What a pipeline that remembers shows once it has run for a while: its seventh window beside its first, by the mechanism itself.
+"""What a pipeline whose windows remember shows after a while: its seventh window beside its first, by the mechanism itself.
 
     a window's records, of other users and with some keys swapped ──each time──▶ WindowsInARow ──▶ LaterForecast
 
@@ -66,13 +66,15 @@ def later_forecast(
     churn: float | None = None,
     progress: Progress = silent,
 ) -> LaterForecast | None:
-    """The forecast from the newest of these windows; None where nothing is remembered, or nothing known of the data.
+    """The forecast from the newest of these windows; None where windows leave nothing to each other, or nothing is known
+    of the data.
 
     churn: by default what the windows show, or CHURN. One draw of users and noise. Raises ConfigurationError.
     """
     if churn is not None and not 0 <= churn <= 1:
         raise ConfigurationError(f"churn={churn:g}: is a share of the keys, and must be 0 to 1")
-    if not settings.remember or not workloads or settings.grouping:
+    carries_on = settings.remember > 0 or settings.evidence_windows > 1
+    if not carries_on or not workloads or settings.grouping:
         return None
     found = churn_of(workloads) if churn is None else None
     share = CHURN if churn is None and found is None else found if churn is None else churn

@@ -206,7 +206,7 @@ def test_a_plot_is_written(config, tmp_path, name):
         (("--users", "5", "--sample-share", "0.5"), "--sample-share: scales or reads a sample"),
         (("--sample", "x.jsonl", "--zipf", "2"), "--zipf: describes a law"),
         (("--churn", "0.1"), "--churn: describes how windows follow each other"),
-        (("--users", "5", "--churn", "0.1"), "--churn: windows do not remember the one before"),
+        (("--users", "5", "--churn", "0.1"), "--churn: windows do not remember the ones before"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(config, arguments, said):

@@ -1,17 +1,24 @@
 """Windows in a row: what the first leaves to the second, and what that changes there."""
 
+from hashlib import blake2b
+
 import numpy as np
 import pytest
 
+from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.planning.evidence import Evidence
 from susurrus.agents.planning.in_a_row import WindowsInARow
 from susurrus.agents.planning.offline import Ranks, run, window_noise
 from susurrus.agents.planning.spool import spool
-from susurrus.agents.planning.workload import ZipfMandelbrotDay
+from susurrus.agents.planning.workload import FileWorkload, ZipfMandelbrotDay, sort_records
 from susurrus.mechanisms.histogram.plan import Column, Plan
+from susurrus.mechanisms.histogram.record_order import RecordOrder
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
 from susurrus.mechanisms.histogram.smoothing import Smoothing
-from susurrus.topics.wire.partitioner import partition
+from susurrus.mechanisms.noise import NoiseSource
+from susurrus.topics.wire.partitioner import partition, placements
+from tests.agents.planning.settings import BEGIN, HOUR, settings
+from tests.reference import expected
 
 T = 8
 USERS, KEYS = 4000, 200
@@ -179,3 +186,70 @@ def test_keys_without_news_need_not_be_looked_at_unless_their_gate_has_opened(mo
     alone = WindowsInARow(make_plan(), spools[0].key_names, remember=0)
     by_itself = [(rows_of(alone, spooled)[T].estimates != 0).sum() for spooled in spools]
     assert sum((each != 0).sum() for each in some[1:]) > 1.1 * sum(by_itself[1:]), "several windows find more"
+
+
+def test_the_stages_show_the_same():
+    """Against the slow reference, to which tests of the stages compare what they publish: the same keys, estimates and noise."""
+    given = settings(
+        keys={"remember": 6},
+        privacy={"closing": {"discovery_share": 0.41}},  # shares of one's own follow nothing
+        topics={"bounded_partitions": 2},
+        input={"user": "u", "key": ["k"]},
+        clock={"kind": "producer"},
+        start={"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
+    )
+    secret, epoch = b"s" * 32, "ab" * 16
+    keys, users, day_ms = 300, 900, 24 * HOUR
+    names = [b"%d" % code for code in range(keys)]
+    rng = np.random.default_rng(7)
+    events, workloads = [], []
+    for number in range(3):
+        user = np.repeat(np.arange(users, dtype=np.int32), 6)
+        popular = np.minimum(rng.geometric(0.012, len(user)) - 1, keys - 1)
+        key = np.where(rng.random(len(user)) < 0.1 * number, (popular + 150) % keys, popular).astype(np.int32)
+        time = rng.integers(0, day_ms, len(user), dtype=np.int32)
+        order = np.argsort(time, kind="stable")
+        begin = BEGIN + number * day_ms
+        events += [
+            (0, number * len(user) + place, begin + int(time[row]), {"u": int(user[row]), "k": int(key[row])})
+            for place, row in enumerate(order.tolist())
+        ]
+        records = sort_records(user[order], key[order], time[order], users)
+        workloads.append(FileWorkload(name="given", records=records, key_names=names))
+    wanted = expected(given, events, secret=secret, epoch=epoch)
+
+    plans = b"".join(plan.digest() for plan in given.plans())
+    config = blake2b(given.config_digest() + plans, digest_size=32, person=b"susurrus-digest").digest()
+    source = NoiseSource(secret, epoch=bytes.fromhex(epoch), config=config, pipeline=given.pipeline.name)
+    strategy = HistogramPipeline(given).strategy
+    windows = WindowsInARow(strategy.plan, names, remember=6, partitions=2)
+    hashes = placements(names)
+    smoothed = hidden = 0
+    for number, workload in enumerate(workloads):
+        index = given.calendar.window_at(BEGIN + number * day_ms)
+
+        def priorities(chunk, before, index=index):
+            return RecordOrder(secret).priorities(
+                index, placements([b"%d" % u for u in range(users)])[chunk.user], hashes[chunk.key]
+            )
+
+        seen = {}
+        spooled = spool(workload, strategy.bounding, 12, priorities=priorities)
+        windows.next(
+            spooled,
+            0,
+            noise=source.window(index),
+            checked=lambda trigger, rows, seen=seen: seen.update({trigger: rows}),
+        )
+        for trigger, rows in seen.items():
+            theirs = {
+                key: row
+                for (start, at, key), row in wanted.items()
+                if (start, at) == (BEGIN + number * day_ms, trigger)
+            }
+            ours = {names[code]: rows.direct[code].astype(int).tolist() for code in np.flatnonzero(rows.shown).tolist()}
+            assert ours == theirs, (number, trigger)
+            smoothed += rows.smoothed.sum()
+            hidden += (rows.public & ~rows.shown).sum()
+    assert smoothed > 500
+    assert hidden > 10

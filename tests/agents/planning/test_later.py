@@ -107,6 +107,15 @@ def test_what_is_assumed_is_said():
         later_forecast(given, same, churn=1.5)
 
 
+def test_evidence_alone_makes_windows_differ_too():
+    given = settings(keys={"remember": 0, "evidence_windows": 4})
+    found = later_forecast(given, [Law(users=3000, keys=300)], churn=0.0)
+    assert found is not None
+    assert found.remembered == 0
+    assert found.later[-1].usable > found.first[-1].usable
+    assert found.later[0].shown < found.later[-1].shown
+
+
 def test_there_is_none_where_nothing_is_remembered_or_known():
     law = Law(users=500, keys=50)
     assert later_forecast(settings(keys={"remember": 0}), [law]) is None
