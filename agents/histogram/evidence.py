@@ -80,8 +80,11 @@ class EvidenceOf:
         """32 bytes over all of it, for the chain of what was published from what."""
         digest = blake2b(digest_size=32, person=b"susurrus-evidenc")
         digest.update(bytes(window is not None for window in self._measured))
-        for key, row in self._rows.items():
-            digest.update(len(key).to_bytes(8, "big") + key + row)
+        digest.update(b"".join(window.strategy.plan.digest() for window in self._measured if window is not None))
+        digest.update(np.fromiter(map(len, self._rows), "<i8", len(self._rows)).tobytes())
+        # Rows have one length.
+        digest.update(b"".join(self._rows))
+        digest.update(b"".join(self._rows.values()))
         return digest.digest()
 
     def opened(self) -> Iterator[bytes]:

@@ -106,9 +106,10 @@ class EvidenceStates(PerKey):
     def unpack(cls, rows: Sequence[bytes], window: WindowIndex, windows: int) -> Self:
         """The states that a window begins with: `windows` earlier ones. Raises ValueError for bytes that `pack` did not write."""
         layout = _layout(windows)
-        if any(len(row) != layout.itemsize or row[0] != LAYOUT for row in rows):
+        data = b"".join(rows)
+        table = np.frombuffer(data, layout) if {len(row) for row in rows} <= {layout.itemsize} else None
+        if table is None or (table["layout"] != LAYOUT).any():
             raise ValueError("evidence of a key has another layout; it was written by another version or configuration")
-        table = np.frombuffer(b"".join(rows), layout)
         states = cls.empty(len(rows), windows)
         older = window - 1 - table["newest"]
         if (older < 0).any():
