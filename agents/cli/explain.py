@@ -188,6 +188,12 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
             "remembered",
             f"keys whose last row has at least {at_least} are public from the next window's beginning, at no cost",
         )
+    if settings.follows_persistence:
+        yield (
+            "shares",
+            "the more of a window's rows are of keys that it began with, the less of the next window's budget looks for new keys "
+            "before the last trigger, and the more measures there; the promise is the same",
+        )
     if settings.evidence_windows > 1:
         yield (
             "over windows",

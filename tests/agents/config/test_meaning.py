@@ -292,3 +292,20 @@ def test_remembered_keys_are_told_by_the_commands_where_there_are_any(tmp_path: 
             assert result.exit_code == 0, result.output
             assert one_line(result.stdout).count(sentence) == sentences
             assert one_line(result.stdout).count("remembered") == sentences
+
+
+def test_shares_that_follow_the_output_are_told_by_the_commands_where_they_do(tmp_path: Path) -> None:
+    config = tmp_path / "p.toml"
+    for more, follow in (
+        ("[keys]\nremember = 6\n", True),
+        ("[keys]\nremember = 0\n", False),
+        ("[keys]\nremember = 6\n[privacy.closing]\nunknown_share = 0.2\n", False),
+    ):
+        config.write_text(CONFIG.format(servers="127.0.0.1:1") + more)
+        for arguments, sentences in (
+            (["config", "check"], ["follow how much of the window before had lasted, in tenths", "if all lasts"]),
+            (["explain"], ["the more of a window's rows are of keys that it began with"]),
+        ):
+            result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*arguments, "--config", str(config)])
+            assert result.exit_code == 0, result.output
+            assert all((sentence in one_line(result.stdout)) == follow for sentence in sentences)
