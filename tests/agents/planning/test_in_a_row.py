@@ -192,7 +192,6 @@ def test_the_stages_show_the_same():
     """Against the slow reference, to which tests of the stages compare what they publish: the same keys, estimates and noise."""
     given = settings(
         keys={"remember": 6},
-        privacy={"closing": {"discovery_share": 0.41}},  # shares of one's own follow nothing
         topics={"bounded_partitions": 2},
         input={"user": "u", "key": ["k"]},
         clock={"kind": "producer"},
@@ -253,3 +252,4 @@ def test_the_stages_show_the_same():
             hidden += (rows.public & ~rows.shown).sum()
     assert smoothed > 500
     assert hidden > 10
+    assert windows.persistence, "shares followed what had lasted"
