@@ -34,11 +34,13 @@ class FeedbackWriter:
         published: Mapping[WindowStart, Rows],
         windows: Mapping[WindowIndex, WindowKeys[Any]],
         handed_on: HandedOn | None,
+        skipped: Mapping[WindowIndex, Remembered],
         commit: Commit,
     ) -> Output:
         """This interval's new keys, how many there are in all, and that the interval is complete.
 
         published: rows by window. windows: those of them that go on, whose state gets the units. handed_on: of a window that ends.
+        skipped: windows that are not published, and their lists, where these hold.
         """
         news = {start: rows.first for start, rows in published.items()}
         totals = {start: len(rows) for start, rows in published.items()}
@@ -55,6 +57,12 @@ class FeedbackWriter:
             if self._looks_back(window, interval):
                 # They have no row in this window yet, so a record weighs as much as on a declared key.
                 units[start] = units.get(start, {}) | dict.fromkeys(keys, WEIGHT_ONE)
+        for window, remembered in skipped.items():
+            if self._looks_back(window, interval):
+                # Bound does not know that the window is skipped. It measures its lists, which nobody uses, and asks for every unit.
+                start = self._calendar.window_start(window)
+                news[start], totals[start] = [], len(remembered)
+                units[start] = dict.fromkeys(remembered.keys, WEIGHT_ONE)
         services = self._services
         epoch = bytes.fromhex(services.ledger.epoch)
         block = codec.block_of(self._partition, interval, services.config_digest, epoch, news, totals, units)
