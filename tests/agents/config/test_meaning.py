@@ -309,3 +309,18 @@ def test_shares_that_follow_the_output_are_told_by_the_commands_where_they_do(tm
             result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*arguments, "--config", str(config)])
             assert result.exit_code == 0, result.output
             assert all((sentence in one_line(result.stdout)) == follow for sentence in sentences)
+
+
+def test_evidence_over_windows_is_told_by_the_commands_where_there_is_any(tmp_path: Path) -> None:
+    config = tmp_path / "p.toml"
+    for windows, scales in ((1, ()), (2, (2,)), (4, (2, 4))):
+        config.write_text(CONFIG.format(servers="127.0.0.1:1") + f"[keys]\nevidence_windows = {windows}\n")
+        for arguments in (["config", "check"], ["explain"]):
+            result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*arguments, "--config", str(config)])
+            assert result.exit_code == 0, result.output
+            said = one_line(result.stdout)
+            for scale in (2, 4):
+                assert (f"over {scale} windows keys that none of them publishes appear from" in said) == (
+                    scale in scales
+                )
+        assert (f"what up to {windows} windows measured of a key adds up" in said) == (windows > 1)
