@@ -207,6 +207,7 @@ class Closing(Factored):
             lists,
             self.selector,
             self._selection_mechanism,
+            rank_weights=self.bounding.weights,
             unknown_cost=mu2 * parameters.unknown_share,
             public_cost=mu2 * parameters.public_share,
             delta=self.guarantee.delta_selection * LOOK_DELTA,

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
+from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
 from susurrus.mechanisms.histogram.evidence_memory import ClosingRows, EvidenceTest, PastRows
@@ -26,6 +28,7 @@ from susurrus.mechanisms.noise import WindowNoise, grid_units
 UNKNOWN, PUBLIC = "closing/unknown", "closing/public"
 BITS = 20
 """Weights and noise share the grid 2^-20 of `WEIGHT_ONE`."""
+_LEVEL_BITS = 30
 FILTER_SIGNAL = 0.66
 """What a user of a key is taken to add to the stream's filter, relative to the closing statistic. Two measurements are best added
 with weights in proportion to signal over variance."""
@@ -34,8 +37,8 @@ with weights in proportion to signal over variance."""
 class LastLook:
     """Two measurements of the users' lists at the last trigger, and the joint test that names keys by the first.
 
-    Privacy: the measurements cost `unknown_cost` and `public_cost` of mu^2, for any lists that `ListWeights` weighs. A key at
-    its boundary (docs/guarantees/closing.md) passes the test with a probability of at most `delta` / `lists.keys`.
+    Privacy: the measurements cost `unknown_cost` and `public_cost` of mu^2, for any lists that `ListWeights` weighs. Of one user's
+    keys at their boundary (docs/guarantees/closing.md) any passes the test with a probability of at most `delta`.
     """
 
     def __init__(
@@ -45,12 +48,14 @@ class LastLook:
         selector: Selector,
         selection_mechanism: str,
         *,
+        rank_weights: Int64s,
         unknown_cost: float,
         public_cost: float,
         delta: float,
         filter_weight: float | None,
     ) -> None:
-        """selector, selection_mechanism: the stream's, and the address of its noise.
+        """selector, selection_mechanism: the stream's, and the address of its noise. rank_weights: int64[ranks, T], the stream's,
+        not increasing by rank.
 
         filter_weight: None for the one that fits the variances of both measurements.
         """
@@ -70,12 +75,21 @@ class LastLook:
             filter_weight = FILTER_SIGNAL * ratio * ratio
         self.delta, self.filter_weight = delta, filter_weight
         self.test = EvidenceTest(plan.evidence_windows, delta / self.keys)
-        self.quantile = self.test.quantiles[0]
         height = self.minimum_users + 1 + filter_weight * float(selector.matched_height[-1])
         std = math.hypot(self.unknown_sigma, filter_weight * float(selector.matched_std[-1]))
         # The noise of both is rounded to a grid, and the sum is formed in float64.
         slack = 2.0 ** -(BITS + 1) + filter_weight * float(selector.matched_slack[-1])
-        self.level = (height + self.quantile * std + slack) * (1 + 1e-9)
+        self.filter_heights = np.zeros(self.keys)
+        self.filter_heights[: len(rank_weights)] = selector.matched_heights(rank_weights)[: self.keys]
+        # What minimum_users others add to a key, and the one user by the number of its keys and their ranks.
+        others = self.minimum_users * (1 + filter_weight * float(self.filter_heights[0]))
+        own = [lists.unknown_weight(k) + filter_weight * self.filter_heights[:k] for k in range(1, self.keys + 1)]
+        least = _least_level(
+            own, std, delta / len(self.test.scales), height + tail_quantile(delta / self.keys / 4) * std
+        )
+        self.level = (others + least + slack) * (1 + 1e-9)
+        self.quantile = (self.level / (1 + 1e-9) - height - slack) / std
+        """By how many standard deviations the level is above what minimum_users + 1 users can add at most."""
         self.height, self.variance = height + slack, std * std
         """What a closing row may hold while no gate is open, rounding included; the variance of its noise."""
 
@@ -89,6 +103,7 @@ class LastLook:
             "public_square": self.public_square / WEIGHT_ONE**2,
             "filter_weight": self.filter_weight,
             "filter_height": float(self.selector.matched_height[-1]),
+            "filter_heights": self.filter_heights.tolist(),
             "filter_std": float(self.selector.matched_std[-1]),
             "threshold": self.level,
             "quantile": self.quantile,
@@ -97,7 +112,9 @@ class LastLook:
     def _described_windows(self) -> dict[str, Any]:
         if not self.adds_up:
             return {}
-        quantiles = {str(s): z for s, z in zip(self.test.scales, self.test.quantiles, strict=True)}
+        quantiles = {str(s): z for s, z in zip(self.test.scales, self.test.quantiles, strict=True)} | {
+            "1": self.quantile
+        }
         return {"evidence": {"quantiles": quantiles, "height": self.height, "variance": self.variance}}
 
     @property
@@ -185,3 +202,19 @@ class LastLook:
         gain, noise = self.selector.matched_linear(weights, normals)
         noise = self.filter_weight * noise + self.unknown_sigma * rng.standard_normal(len(normals))
         return (self.level - noise) / (self.last + self.filter_weight * gain)
+
+
+def _least_level(own: Sequence[Floats], std: float, delta: float, high: float) -> float:
+    """The lowest level, on a grid, that keys pass with a probability of at most `delta` altogether, whichever of these a user has.
+
+    own: what a user adds to each of its keys, by their number. std: of the noise of each. high: a level that is high enough.
+    """
+    target, one = delta * (1 - 1e-9), 1 << _LEVEL_BITS
+    low, top = 0, math.ceil(high * one)
+    while low < top:
+        middle = (low + top) // 2
+        if max(math.fsum(ndtr((keys - middle / one) / std).tolist()) for keys in own) <= target:
+            top = middle
+        else:
+            low = middle + 1
+    return top / one

@@ -185,6 +185,14 @@ class Selector:
             out[part] = value / self._steady[trigger - 1]
         return out
 
+    def matched_heights(self, weights: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """float64[k]: the most that one user can add to `matched` at the last trigger by a key of these weights.
+
+        weights: int64[k, T], in 2^-20 units, by the trigger at which the user brings the key.
+        """
+        most: npt.NDArray[np.float64] = (self._gain[-1] * (weights >> self._drop)).max(axis=1) / self._steady[-1]
+        return most * (1 + 1e-12)
+
     def least_multiples(
         self, weight: npt.NDArray[np.float64], normals: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.float64]:

@@ -77,6 +77,10 @@ class ListWeights:
         """
         return public_units(estimates[:, self.column])
 
+    def unknown_weight(self, keys: int) -> float:
+        """The weight of each of a user's `keys` keys that are not public, in users."""
+        return float(self._unknown[keys]) / WEIGHT_ONE
+
     def weigh(
         self, indptr: npt.NDArray[np.int64], unit: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

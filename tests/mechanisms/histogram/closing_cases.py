@@ -3,6 +3,7 @@
 Nothing here uses `Selector.matched` or the numbers that the strategy derives from it: the filter is written out in fractions.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -74,14 +75,15 @@ def column_squares(factorization: Any) -> list[Fraction]:
 class Filter:
     """The matched filter of the last trigger in fractions: M = sum f_s (C x + z)_s / steady.
 
-    gains: by the trigger r of arrival, what weight 1 at r adds to M. height: the most that one user adds. variance: of the noise.
-    slack: by how much rounding of the noise to its grid can move M.
+    gains: by the trigger r of arrival, what weight 1 at r adds to M. height: the most that one user adds; heights: by
+    rank. variance: of the noise. slack: by how much rounding of the noise to its grid can move M.
     """
 
     weights: list[int]
     steady: Fraction
     gains: list[Fraction]
     height: Fraction
+    heights: list[Fraction]
     variance: Fraction
     slack: Fraction
 
@@ -92,12 +94,16 @@ class Filter:
         f, T = selector._filter.tolist(), len(c)
         raw = [sum((f[s] * c[s - r] for s in range(r, T)), Fraction(0)) for r in range(T)]
         steady = sum(raw, Fraction(0)) / T
-        heaviest = [Fraction(int(w), ONE) for w in strategy.bounding.weights[0]]
+        heights = [
+            max(gain * Fraction(int(w), ONE) for gain, w in zip(raw, row, strict=True)) / steady
+            for row in strategy.bounding.weights.tolist()
+        ]
         return cls(
             weights=f,
             steady=steady,
             gains=[gain / steady for gain in raw],
-            height=max(gain * w for gain, w in zip(raw, heaviest, strict=True)) / steady,
+            height=heights[0],
+            heights=heights,
             variance=Fraction(selector.sigma) ** 2 * sum(x * x for x in f) / steady**2,
             slack=Fraction(sum(f), 2 << selector.noise_bits) / steady,
         )
@@ -109,16 +115,40 @@ class Filter:
         return moved + Fraction(noise, 1 << strategy.selector.noise_bits) / self.steady
 
 
-def level(strategy: Any, filtered: Filter) -> Any:
-    """mpf: (mu_0 + 1)(1 + lambda sh_T) + z sqrt(sigma_f^2 + lambda^2 sigma_M^2) + slack, from `describe` alone."""
+def failures_at(strategy: Any, filtered: Filter, level: Any, scale: int = 1) -> list[Any]:
+    """By the number k of a user's keys at the boundary, mpf: how probably any of them reaches a level, by the union bound.
+
+    Of minimum_users others every one adds the most that anybody can. The user has w(k) on each key, and one rank on each.
+    """
     described = strategy.describe()
     weight = Fraction(described["closing"]["filter_weight"])
-    height = (described["minimum_users"] + 1) * (1 + weight * filtered.height)
+    others = described["minimum_users"] * (1 + weight * filtered.height)
     variance = Fraction(described["closing"]["unknown_sigma"]) ** 2 + weight**2 * filtered.variance
     slack = Fraction(1, 1 << 21) + weight * filtered.slack
+    most = described["closing"]["keys"]
+    heights = [*filtered.heights, *[Fraction(0)] * most][:most]
+    out = []
     with mpmath.workdps(60):
-        z = mpmath.mpf(described["closing"]["quantile"])
-        return exactly(height + slack) + z * mpmath.sqrt(exactly(variance))
+        std = mpmath.sqrt(exactly(variance))
+        for k in range(1, most + 1):
+            own = Fraction(math.isqrt(ONE**2 // k), ONE)
+            tops = [exactly(others + own + weight * height + slack) for height in heights[:k]]
+            out.append(mpmath.fsum(mpmath.erfc((level - top) / std / mpmath.sqrt(2)) / 2 for top in tops))
+    return out
+
+
+def level(strategy: Any, filtered: Filter) -> Any:
+    """mpf: where the dearest user's keys pass with half of what delta has for selection, by bisection from `describe` alone."""
+    with mpmath.workdps(60):
+        share = mpmath.mpf(strategy.guarantee.delta_selection) / 2
+        low, high = mpmath.mpf(0), mpmath.mpf(10) ** 6
+        for _ in range(90):
+            middle = (low + high) / 2
+            if max(failures_at(strategy, filtered, middle)) > share:
+                low = middle
+            else:
+                high = middle
+        return high
 
 
 def exactly(value: Fraction) -> Any:

@@ -19,7 +19,17 @@ from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, UserKeys
 from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.plan import Column
 from susurrus.mechanisms.histogram.registry import build_strategy
-from tests.mechanisms.histogram.closing_cases import ONE, PAID, USERS, VISITS, closing, column_squares, plan
+from tests.mechanisms.histogram.closing_cases import (
+    ONE,
+    PAID,
+    USERS,
+    VISITS,
+    Filter,
+    closing,
+    column_squares,
+    failures_at,
+    plan,
+)
 from tests.reference import NO_LAST_LOOK
 
 PLANS = {
@@ -85,7 +95,8 @@ def failures(strategy: Any) -> tuple[Any, Any, Any]:
 
     stream = described["keys_per_user"] * 2 * strategy.plan.triggers * tail(described["selection"]["quantile"])
     last = described.get("closing")
-    return gaussian, stream, mpmath.mpf(0) if last is None else last["keys"] * tail(last["quantile"])
+    joint = max(failures_at(strategy, Filter.of(strategy), mpmath.mpf(last["threshold"]))) if last else mpmath.mpf(0)
+    return gaussian, stream, joint
 
 
 def check_costs(strategy: Any) -> None:
@@ -140,6 +151,7 @@ class TestAccounting:
             "public_square": strategy.lists.public_square / 2.0**40,
             "filter_weight": strategy.look.filter_weight,
             "filter_height": float(selector.matched_height[-1]),
+            "filter_heights": strategy.look.filter_heights.tolist(),
             "filter_std": float(selector.matched_std[-1]),
             "threshold": strategy.look.level,
             "quantile": strategy.look.quantile,
