@@ -201,13 +201,15 @@ class Closing(Factored):
     def look_at(self, lists: ListWeights) -> None:
         """Measure these lists at the last trigger, with what the stream leaves of the budget."""
         parameters, mu2 = self.plan.parameters_as(Closing.Parameters), self.guarantee.mu**2
+        weights = self.bounding.weights
         assert self.selector is not None  # `Ranking` refuses plans without discovery
+        assert weights is not None  # ranked
         look = LastLook(
             self.plan,
             lists,
             self.selector,
             self._selection_mechanism,
-            rank_weights=self.bounding.weights,
+            rank_weights=weights,
             unknown_cost=mu2 * parameters.unknown_share,
             public_cost=mu2 * parameters.public_share,
             delta=self.guarantee.delta_selection * LOOK_DELTA,
