@@ -8,6 +8,7 @@ from tables import large, load, table
 QUARTERS = ("¼", "½", "¾", "the window")
 CLASSES = ("all", "persisting", "changed", "gone", "small", "large")
 SETS = (
+    ("synthetic-10m-drift-0.1", "10M users, drift 0.1"),
     ("synthetic-1m-drift-0", "1M users, drift 0"),
     ("synthetic-1m-drift-0.1", "1M users, drift 0.1"),
     ("synthetic-1m-drift-0.5", "1M users, drift 0.5"),
@@ -19,6 +20,7 @@ SETS = (
     ("retail", "retail"),
     ("nasa", "web log"),
 )
+"""(file, what it is called); what was not measured has no row."""
 
 Row = dict[str, Any]
 
