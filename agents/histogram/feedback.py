@@ -279,12 +279,17 @@ class PublishedKeys:
         if not block.last:
             return
         # The record with the units repeats every key. It would hide that an earlier record of them is lost.
-        gap = block.units is not None and self._closed.get(partition) != interval - 1
+        before = self._closed.get(partition)
+        gap = block.units is not None and before != interval - 1
         self._closed[partition] = interval
         for start, total in block.totals.items():
             window = WindowStart(start)
-            begun = self._calendar.first_interval(self._calendar.window_at(window)) < interval
-            if (gap and begun) or self._counted.get((window, partition), 0) != total:
+            index = self._calendar.window_at(window)
+            begun = self._calendar.first_interval(index) < interval
+            # The window before tells what it hands on at its last interval.
+            told = self._calendar.last_interval(self._calendar.preceding(index))
+            lacks_list = before is not None and before < told < interval
+            if (gap and begun) or lacks_list or self._counted.get((window, partition), 0) != total:
                 self._incomplete.add(window)
         self._forget()
 

@@ -34,13 +34,13 @@ class FeedbackWriter:
         published: Mapping[WindowStart, Rows],
         windows: Mapping[WindowIndex, WindowKeys[Any]],
         handed_on: HandedOn | None,
-        skipped: Mapping[WindowIndex, Remembered],
+        lists: Mapping[WindowIndex, Remembered],
         commit: Commit,
     ) -> Output:
         """This interval's new keys, how many there are in all, and that the interval is complete.
 
         published: rows by window. windows: those of them that go on, whose state gets the units. handed_on: of a window that ends.
-        skipped: windows that are not published, and their lists, where these hold.
+        lists: of windows where a list enters, and of those that are skipped and have one.
         """
         news = {start: rows.first for start, rows in published.items()}
         totals = {start: len(rows) for start, rows in published.items()}
@@ -57,10 +57,14 @@ class FeedbackWriter:
             if self._looks_back(window, interval):
                 # They have no row in this window yet, so a record weighs as much as on a declared key.
                 units[start] = units.get(start, {}) | dict.fromkeys(keys, WEIGHT_ONE)
-        for window, remembered in skipped.items():
-            if self._looks_back(window, interval):
+        for window, remembered in lists.items():
+            start = self._calendar.window_start(window)
+            if start in published:
+                # Told when the list was made. Told again, they would hide that the first record is lost.
+                known = set(remembered.keys)
+                news[start] = [key for key in news[start] if key not in known]
+            elif self._looks_back(window, interval):
                 # Bound does not know that the window is skipped. It measures its lists, which nobody uses, and asks for every unit.
-                start = self._calendar.window_start(window)
                 news[start], totals[start] = [], len(remembered)
                 units[start] = dict.fromkeys(remembered.keys, WEIGHT_ONE)
         services = self._services

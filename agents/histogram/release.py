@@ -277,8 +277,8 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             published[start] = rows
         handed_on = self._hand_on(interval, published, tables, commit)
         if self._strategy.feedback:
-            skipped = self._lists_of_skipped(interval, windows)
-            told = self._feedback.output(interval, published, self._windows, handed_on, skipped, commit)
+            lists = self._lists_to_tell(interval, windows)
+            told = self._feedback.output(interval, published, self._windows, handed_on, lists, commit)
             commit.outputs.append(told)
         if self._candidates is not None:
             commit.outputs += self._candidates.outputs(interval)
@@ -289,14 +289,19 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         commit.position, commit.meta = self._claim()
         return commit
 
-    def _lists_of_skipped(self, interval: Interval, windows: list[WindowIndex]) -> dict[WindowIndex, Remembered]:
-        """The lists of windows that are open and not published, where they hold. windows: those that are."""
+    def _lists_to_tell(self, interval: Interval, windows: list[WindowIndex]) -> dict[WindowIndex, Remembered]:
+        """The lists that enter, and those of windows that are open and skipped. windows: that are published."""
         memory = self._memory
         if memory is None:
             return {}
-        first, others = self.services.ledger.first_window, set(windows)
-        skipped = [w for w in self._calendar.open_windows(interval) if w >= first and w not in others]
-        return {w: memory.of(w) for w in skipped if memory.holds(w, self._calendar.trigger(w, interval))}
+        published, first = set(windows), self.services.ledger.first_window
+        lists: dict[WindowIndex, Remembered] = {}
+        for window in self._calendar.open_windows(interval):
+            trigger = self._calendar.trigger(window, interval)
+            asked = trigger == memory.enters or window not in published
+            if window >= first and asked and memory.holds(window, trigger):
+                lists[window] = memory.of(window)
+        return lists
 
     def _keys_of(self, window: WindowIndex) -> WindowKeys[Any]:
         if window not in self._windows:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,10 @@ from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE
+from susurrus.topics import published_keys
+from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.histogram.test_feedback import CALENDAR, DIGEST, EPOCH, FIRST, PARTITIONS, SECOND, index_of, record
-from tests.agents.histogram.test_remembered import LENGTH, WINDOWS, Both, events_of, ours
+from tests.agents.histogram.test_remembered import LENGTH, WINDOWS, Both, events_of, ours, start_of
 from tests.agents.stages import Runner
 
 THIRD = 2 * SECOND
@@ -81,6 +84,47 @@ def test_the_list_is_known_since_the_interval_that_told_it_and_a_key_found_befor
 def test_a_list_whose_record_is_lost_is_noticed_at_once() -> None:
     with pytest.raises(Refusal, match=f"lacks keys that were published in window={THIRD}"):
         handed_on([b"1", b"2"], lost=True).known(THIRD, END, [b"1"])
+
+
+@pytest.mark.parametrize(
+    ("sections", "from_the_start"),
+    [
+        ({}, False),
+        ({}, True),
+        ({"late": 2}, False),
+        ({"late": 2}, True),
+        ({"keys": {"declared": ["k3", "k4"]}}, True),
+        # The record with the units repeats every key. Without those before it, nothing says that the epoch did not begin there.
+        ({"privacy": {"closing": {"lag": LENGTH - 1}}}, False),
+    ],
+)
+def test_a_reader_without_the_record_of_the_list_refuses_although_rows_of_its_keys_follow(
+    sections: dict[str, Any], from_the_start: bool, tmp_path: Path
+) -> None:
+    """Release's own records, but for one. from_the_start: or for all up to it, of a topic whose beginning is gone."""
+    late = sections.get("late", 0)
+    made = ours(**sections)
+    both = Both(tmp_path, made, events_of(1, late=late)).until(LENGTH + 1 + late)
+    told = made.calendar.last_interval(made.ledger.first_window)
+    start = start_of(1)
+
+    def reader(*, loses: bool) -> PublishedKeys:
+        index = PublishedKeys(
+            "published-keys", partitions=PARTITIONS, calendar=made.calendar, config_digest=made.config_digest
+        )
+        index.epoch = both.index.epoch
+        for offset, value in enumerate(both.index.log):
+            if loses and kind_of(value) is Kind.BLOCK:
+                block = published_keys.decode(value)
+                if block.partition == 0 and (block.interval == told or (from_the_start and block.interval < told)):
+                    continue
+            index.take(value, offset)
+        return index
+
+    whole = reader(loses=False)
+    assert whole.known(start, told, sorted(whole._since[start])).sum() > 20
+    with pytest.raises(Refusal, match="lacks keys that were published"):
+        reader(loses=True).known(start, told, [b'"k1"'])
 
 
 def test_units_are_those_of_the_list_where_the_last_trigger_looks_back_at_it() -> None:
