@@ -32,7 +32,7 @@ from susurrus.mechanisms.histogram.registry import Choice, default_strategy, str
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics.records.raw import WHOLE_KEY, ComputedField, RawSchema
 
-DEFAULT_REMEMBER: Final = 0
+DEFAULT_REMEMBER: Final = 6
 """Users: `keys.remember`, where a window can hand keys on and the file says nothing."""
 
 

@@ -75,7 +75,7 @@ class KeySettings(Section):
     selection, until a window ends with a smaller row. Their rows are drawn to those of the window before, and shown where they are
     large enough to mean something (docs/which-number.md). It costs no budget, because all of that follows from released rows
     (docs/guarantees/memory.md, docs/guarantees/smoothing.md). 0: every window begins with the declared keys alone. Only with a
-    strategy that needs the published keys, such as closing. Default: 0."""
+    strategy that needs the published keys, such as closing, and with a column that counts users: there the default is 6."""
     evidence_windows: Literal[1, 2, 4] = 1
     """How many windows' measurements of a key that none of them has published add up at the last trigger: 1, 2 or 4. A key that too
     few users bring in any one window is then found after several. The promise is the same (docs/guarantees/evidence.md), but rare

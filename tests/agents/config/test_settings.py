@@ -412,7 +412,7 @@ class TestDigest:
         {"columns": [{"name": "visits"}]},
         {"keys": {"declared": ["a"]}},
         {"keys": {"minimum_users": 5}},
-        {"keys": {"remember": 6}},
+        {"keys": {"remember": 7}},
         {"keys": {"evidence_windows": 4}},
         {"privacy": {"epsilon": 5.0}},
         {"privacy": {"delta": 1e-8}},
@@ -614,8 +614,10 @@ class TestOneKeyForAllRecords:
 
 class TestRememberedKeys:
     def test_without_them_a_pipeline_has_the_digest_that_it_had(self) -> None:
-        assert changed(keys={"remember": 0}).config_digest() == changed().config_digest()
-        assert "remember" not in changed().published_fields()["keys"]
+        assert changed(keys={"remember": 6}).config_digest() == changed().config_digest()
+        assert changed().published_fields()["keys"]["remember"] == 6
+        fields = changed(keys={"remember": 0}).published_fields()["keys"]
+        assert not {"remember", "smoothing"} & fields.keys()
         digests = {changed(keys={"remember": least}).config_digest() for least in (0, 1, 6)}
         assert len(digests) == 3
 
