@@ -23,7 +23,6 @@ from susurrus.agents.histogram.privacy import PrivacySettings
 from susurrus.agents.histogram.sections import BoundSettings, HistogramWindowSettings, KeySettings
 from susurrus.agents.histogram.top_settings import TopSettings
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram.closing import Closing
 from susurrus.mechanisms.histogram.persistence import TENTHS
 from susurrus.mechanisms.histogram.plan import Column as PlanColumn
 from susurrus.mechanisms.histogram.plan import Level as PlanLevel
@@ -212,7 +211,7 @@ class MechanismSettings(Settings):
     def measures_at_the_end(self) -> bool:
         """Whether the strategy measures users' lists at a window's last trigger, so that windows can add up."""
         parameters = self.privacy.parameters_of(self.strategy)
-        return self.discover and isinstance(parameters, Closing.Parameters) and parameters.last_look
+        return self.discover and self.strategy.looks_back(parameters)
 
     @property
     def evidence_windows(self) -> int:

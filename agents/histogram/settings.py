@@ -205,12 +205,13 @@ class HistogramSettings(MechanismSettings):
         under = f'privacy.strategy = "{choice.name}"'
         if choice.reason is not None:
             under += f", the default ({choice.reason})"
+        learning = next(name for name, kind in STRATEGIES.items() if kind.feedback)
         if not self.strategy.feedback:
-            yield Idle("keys.remember", under, 'privacy.strategy = "closing"')
+            yield Idle("keys.remember", under, f'privacy.strategy = "{learning}"')
         elif not self.counts_users:
             yield Idle("keys.remember", "columns of which none counts users", 'a column of kind "users"')
         if not self.measures_at_the_end:
-            instead = 'privacy.strategy = "closing" with its last look'
+            instead = f'privacy.strategy = "{learning}" with its last look'
             yield Idle("keys.evidence_windows", under if not self.strategy.feedback else "unknown_share = 0", instead)
         for name in STRATEGIES:
             if name != choice.name and self.privacy.has_section(name):

@@ -29,7 +29,7 @@ from susurrus.mechanisms.histogram.factored import Design, Factored, Values, bud
 from susurrus.mechanisms.histogram.last_look import FILTER_SIGNAL, LastLook
 from susurrus.mechanisms.histogram.last_rows import LastRows
 from susurrus.mechanisms.histogram.persistence import SHARES, persistence_with
-from susurrus.mechanisms.histogram.plan import Column, Plan, constant
+from susurrus.mechanisms.histogram.plan import Column, Constants, Plan, constant
 from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, RankedParameters, Ranking
 from susurrus.mechanisms.histogram.shares import ledger_weights, measured_weight
 from susurrus.mechanisms.histogram.states import FactoredStates
@@ -222,6 +222,11 @@ class Closing(Factored):
     def describe(self) -> dict[str, Any]:
         """Return what the stream says, and the last look's constants where there is one."""
         return super().describe() | ({} if self.look is None else {"closing": self.look.describe()})
+
+    @classmethod
+    def looks_back(cls, parameters: Constants) -> bool:
+        """Where it has a last look."""
+        return isinstance(parameters, cls.Parameters) and parameters.last_look
 
     @classmethod
     def longest(cls, triggers: int, max_records: int) -> int:

@@ -197,6 +197,11 @@ class Strategy(ABC, Generic[States]):
         """One trigger (1..T) of one chunk. Every key that is touched, due or published belongs in exactly one chunk."""
 
     @classmethod
+    def looks_back(cls, parameters: Constants) -> bool:
+        """Whether a strategy of these parameters has `lists`; nothing is solved for."""
+        return False
+
+    @classmethod
     def longest(cls, triggers: int, max_records: int) -> int:
         """Return an upper bound of the records that are kept of one user in a window; it is known before the strategy is built."""
         return max_records

@@ -594,7 +594,7 @@ def test_units_are_kept_from_when_they_are_told_until_the_last_trigger(tmp_path:
 
 @pytest.mark.parametrize("earlier", [0, 1], ids=["never seen before", "seen before"])
 def test_a_key_that_only_lists_name_at_the_last_trigger_is_published_by_them(earlier: int, tmp_path: Path) -> None:
-    ours = services(privacy={"strategy": "closing"})
+    ours = services(privacy={"strategy": "closing"}, keys={"remember": 0})
     rows: list[Row] = [(0, 0, 0, b'"found at the end"', 1, 7)] * earlier
     lists: Lists = {(source, 0, b'"found at the end"'): (500, 500 << 20, 0) for source in range(SOURCES)}
     lists[0, 0, b'"too rare"'] = (1, 1 << 20, 0)
@@ -602,7 +602,11 @@ def test_a_key_that_only_lists_name_at_the_last_trigger_is_published_by_them(ear
     found = published(runner)
     assert list(found) == [(WINDOW, TRIGGERS, b'"found at the end"')]
     assert found == slow(ours, rows, lists)
-    without = run(services(privacy={"strategy": "closing"}), log_of(rows, ours.config_digest), tmp_path / "w")
+    without = run(
+        services(privacy={"strategy": "closing"}, keys={"remember": 0}),
+        log_of(rows, ours.config_digest),
+        tmp_path / "w",
+    )
     assert published(without) == {}
 
 
