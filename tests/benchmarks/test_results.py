@@ -18,7 +18,9 @@ def test_thresholds_beat_the_paper_and_grow_with_what_is_asked():
     shopping = [row for row in rows if row["what"] == "Shopping"]
     assert all(row["toeplitz_last"] < row["paper"] for row in shopping)
     assert all(row["toeplitz_last"] < row["tree_last"] for row in rows)
-    assert all(row["toeplitz_steady_last"] < row["toeplitz_last"] for row in rows)
+    # Late users count as much as early ones. Where many are required, the height they may have comes before the noise.
+    assert all(row["toeplitz_steady_last"] < row["toeplitz_last"] for row in shopping)
+    assert all(row["toeplitz_steady_last"] < row["toeplitz_mean"] for row in rows)
     assert [row["toeplitz_last"] for row in shopping] == sorted(
         (row["toeplitz_last"] for row in shopping), reverse=True
     )
