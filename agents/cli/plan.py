@@ -84,10 +84,7 @@ def plan(
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Runs with other noise, for the spread.")] = 3,
     churn: Annotated[
         float | None,
-        typer.Option(
-            help="Share of the keys that change from one window to the next, for the forecast of the seventh. By default as "
-            "several windows of a sample show it, or 0.1."
-        ),
+        typer.Option(help="Share of the keys that change per window. By default a sample's, or 0.1."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Image to write (.png, .svg, .pdf); needs the extra plot.")] = None,
