@@ -2,7 +2,8 @@
 """Audit from outside: a lower bound on ε from the output for neighbouring inputs, for the real code and for broken code.
 
     python benchmarks/audit.py                     everything; three quarters of an hour
-    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report, tune, period (repeatable)
+    python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report, tune, period, windows
+                                                   (repeatable)
     python benchmarks/audit.py --short             one strategy, fewer trials, mechanism only: some ten seconds
     python benchmarks/audit.py --json              one object a line
 
@@ -10,7 +11,8 @@ Flow: audit_scenarios.play (real bounding and strategy code, thousands of indepe
 audit_pipeline.play_pipeline (the same inputs as JSON or Avro through route, bound and release, fewer trials) or
 audit_streams.play_streams (values through the stream stage, with one of them replaced)
 → audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local measures what one locally private report reveals,
-audit_tune what an answer of `susurrus tune` does, audit_periods what all windows do that a period of `budget.per` touches.
+audit_tune what an answer of `susurrus tune` does, audit_periods what all windows do that a period of `budget.per` touches,
+audit_windows what a window and the next one do, which remembers keys of it.
 The exit status is 0 if no bound of the real code exceeds its claim and every planted defect exceeds it. A bound below the
 claim proves nothing; one above refutes it.
 """
@@ -29,6 +31,7 @@ import audit_periods
 import audit_stream_defects
 import audit_streams
 import audit_tune
+import audit_windows
 from audit_inputs import ALONE
 from audit_pipeline import play_pipeline
 from audit_scenarios import DEFECTS, MECHANISM_ONLY, PIPELINE_ONLY, REAL, SCENARIOS, plan_of, play
@@ -43,8 +46,16 @@ STREAM_TRIALS = 2_000
 REPORT_TRIALS = 200_000
 TUNE_TRIALS = 20_000
 PERIOD_TRIALS = 20_000
-THROUGH = ("mechanism", "pipeline", "stream", "report", "tune", "period")
-EVERY_DEFECT = DEFECTS | audit_stream_defects.DEFECTS | audit_local.DEFECTS | audit_tune.DEFECTS | audit_periods.DEFECTS
+WINDOWS_TRIALS = 10_000
+THROUGH = ("mechanism", "pipeline", "stream", "report", "tune", "period", "windows")
+EVERY_DEFECT = (
+    DEFECTS
+    | audit_stream_defects.DEFECTS
+    | audit_local.DEFECTS
+    | audit_tune.DEFECTS
+    | audit_periods.DEFECTS
+    | audit_windows.DEFECTS
+)
 
 
 def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
@@ -173,6 +184,28 @@ def audit_period(name: str, defect: str, *, trials: int, seed: int) -> dict[str,
     }
 
 
+def audit_in_a_row(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
+    """Like `audit`, for a window and the next one, which remembers keys of it. The claim is for the windows that the user is in."""
+    begin = time.perf_counter()
+    with_user, without = (
+        audit_windows.play_windows(name, present=present, trials=trials, seed=seed, defect=defect)
+        for present in (True, False)
+    )
+    claim = audit_windows.SCENARIOS[name].claim
+    return {
+        "through": "windows",
+        "strategy": audit_windows.STRATEGY,
+        "scenario": name,
+        "defect": defect,
+        "claimed_epsilon": round(claim.epsilon, 3),
+        "delta": claim.delta,
+        **_outcome(lower_bound(with_user, without, claim.delta), claim.epsilon, defect),
+        "trials": trials,
+        "confidence": CONFIDENCE,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }
+
+
 def _outcome(verdict: Verdict, claim: float, defect: str, *, refuted: bool | None = None) -> dict[str, Any]:
     refuted = verdict.epsilon > claim if refuted is None else refuted
     return {
@@ -236,6 +269,11 @@ def runs(
         for name, period in audit_periods.SCENARIOS.items():
             for defect in (REAL, *period.exposes):
                 yield name, partial(audit_period, name, defect, trials=part(PERIOD_TRIALS), seed=seed)
+    if "windows" in through:
+        for name, both in audit_windows.SCENARIOS.items():
+            for defect in (REAL, *both.exposes):
+                size = part(both.trials or WINDOWS_TRIALS)
+                yield name, partial(audit_in_a_row, name, defect, trials=size, seed=seed)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -73,6 +73,7 @@ class Scenario:
     keys of the scenario and no others. `centred`: the field lies between 0 and 2 L, and every value is 2 L, so that each adds
     L to the sum of the distances from the middle; else they are L, between -L and L.
     `rolling`: readers see two windows, the first of which has the user, and the rolling view; the mechanism alone.
+    `remember`: users of a last row, from which on its key is remembered (audit_windows.py).
     `levels`: a record has the same key at so many levels of grouping sets, and each level counts as keys of its own.
     """
 
@@ -100,6 +101,7 @@ class Scenario:
     centred: bool = False
     rolling: bool = False
     levels: int = 0
+    remember: int | None = None
 
     @property
     def mechanism_only(self) -> bool:

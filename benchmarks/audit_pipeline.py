@@ -95,10 +95,10 @@ def play_pipeline(
 
 def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: str, dice: bytes, defect: str) -> Outputs:
     plan = plan_of(scenario, strategy)
-    settings = _settings(scenario, plan, name, trials)
+    settings = settings_of(scenario, plan, name, trials)
     clock = None if scenario.live is None else WallClock(FIRST_WINDOW)
     raw = _raw(scenario, present, trials)
-    services = _services(scenario, plan, settings, raw, clock, dice, defect)
+    services = services_of(scenario, plan, settings, raw, clock, dice, defect)
     fetch = FETCH if scenario.fetch is None else scenario.fetch * trials
     runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
     with ExitStack() as stack:
@@ -115,7 +115,8 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
     return _outputs(values, trials, scenario, plan)
 
 
-def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Settings:
+def settings_of(scenario: Scenario, plan: Plan, name: str, trials: int) -> Settings:
+    """Of a pipeline of so many trials."""
     each = scenario.keys // max(1, scenario.levels)
     names: list[Any] = [key_name(trial, key) for trial in range(trials) for key in range(each)]
     length = f"{plan.triggers}m"
@@ -152,7 +153,7 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
     bounds: dict[str, Any] = {"max_records_per_user": plan.max_records, "max_records_per_key": plan.max_records_per_key}
     if plan.max_keys is not None:
         bounds["max_keys_per_user"] = plan.max_keys
-    tables = {
+    tables: dict[str, Any] = {
         "pipeline": {"name": name},
         "kafka": {"bootstrap_servers": "none:1"},
         "input": source,
@@ -166,6 +167,8 @@ def _settings(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setting
         "privacy": {"epsilon": 1.0, "delta": 1e-6, "strategy": plan.strategy},
         "topics": {"by_user_partitions": partitions, "bounded_partitions": partitions},
     }
+    if scenario.remember is not None:
+        tables["keys"]["remember"] = scenario.remember
     with TemporaryDirectory() as directory:
         if scenario.table:
             rows = [f"{name},{name}\n" for name in names]
@@ -182,7 +185,7 @@ def _partitions(scenario: Scenario) -> int:
     return 1 if scenario.lasting else PARTITIONS
 
 
-def _services(
+def services_of(
     scenario: Scenario,
     plan: Plan,
     settings: Settings,
@@ -191,6 +194,7 @@ def _services(
     dice: bytes,
     defect: str,
 ) -> HistogramServices:
+    """What the stages of a pipeline need; dice: what its epoch is drawn from."""
     grows_at = scenario.live.grows_at if scenario.live is not None else None
     clients = Clients(
         raw,

@@ -569,7 +569,7 @@ def play(scenario: Scenario, strategy: str, *, present: bool, trials: int, seed:
         if defect == "noise scale":
             noise = QuietNoise(noise)
         with remembered_by_prefix(defect):
-            seen.append(_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
+            seen.append(play_window(scenario, mechanism, scenario.build(here), noise, trials, defect))
     if scenario.rolling:
         seen.append(_rolling(mechanism, *seen, scenario.build(present) if defect == "rest of exact counts" else None))
     return Outputs.joined(seen)
@@ -593,9 +593,20 @@ def _rolling(mechanism: Strategy, before: Outputs, now: Outputs, exact: Input | 
     return Outputs(published=np.ones_like(now.published), estimates=view)
 
 
-def _window(
-    scenario: Scenario, mechanism: Strategy, given: Input, noise: WindowNoise, trials: int, defect: str
+def play_window(
+    scenario: Scenario,
+    mechanism: Strategy,
+    given: Input,
+    noise: WindowNoise,
+    trials: int,
+    defect: str = REAL,
+    *,
+    remembered: npt.NDArray[np.bool_] | None = None,
+    comes: npt.NDArray[np.bool_] | None = None,
 ) -> Outputs:
+    """One window of all trials. remembered: bool[trials, keys], public from the beginning. comes: bool[trials, keys], whose records
+    there are; None: all.
+    """
     K, U, T, lag = scenario.keys, scenario.users, mechanism.plan.triggers, mechanism.bounding.lag
     columns, width = mechanism.plan.columns, mechanism.plan.width
     size = K * trials
@@ -604,6 +615,8 @@ def _window(
         names = [key_name(*divmod(code, K)).encode() for code in range(size)]
     table = StateTable(mechanism, size)
     declared = np.full(size, scenario.declared)
+    if remembered is not None:
+        declared |= remembered.ravel()
     due = np.where(declared, 0, T + 1).astype(np.int32)
     published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, width))
     unit = np.where(declared, WEIGHT_ONE, 0)
@@ -622,11 +635,15 @@ def _window(
         copy = np.arange(trials, dtype=np.int32)[:, None]
         now = when == trigger
         code = (copy * K + key[now]).ravel()
+        owner = (copy * U + user[now]).ravel()
+        if comes is not None:
+            there = comes.ravel()[code]
+            code, owner = code[there], owner[there]
         public = declared | published[: max(0, trigger - (lag or 0))].any(axis=0)
         if defect == "rank given back":
             held = replace(held, unranked=held.unranked | public[held.key])
         bounded = mechanism.bounding.close(
-            (copy * U + user[now]).ravel(),
+            owner,
             code,
             np.full(U * trials, trigger, np.int32),
             held,

@@ -104,7 +104,7 @@ def audit_events() -> Iterator[str]:
     body = [
         [row["strategy"], row["scenario"], _code(row["defect"]), f"{row['claimed_epsilon']:g}", _bound(row)]
         for row in load("audit.jsonl")
-        if row["through"] in ("stream", "report", "tune", "period")
+        if row["through"] in ("stream", "report", "tune", "period", "windows")
     ]
     yield from table(["mechanism", "neighbours", "code", "claimed ε", "ε ≥"], body)
 
