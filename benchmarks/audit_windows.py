@@ -270,9 +270,10 @@ class _Play:
         self._hand_on(one, first)
         named = self._named(two)
         second = self._play(two, windows.following, named if windows.react else None)
-        others = _users(self._one.build(False), self._one)
-        large = first.newest[:, :, -1] >= self._one.remember
-        hoped = first.estimates[:, :, -2] + others[-1] - others[-2] >= self._one.remember
+        others, least = _users(self._one.build(False), self._one), self._one.remember
+        assert least is not None
+        large = first.newest[:, :, -1] >= least
+        hoped = first.estimates[:, :, -2] + others[-1] - others[-2] >= least
         visible = second.public & (second.newest >= np.maximum(LEAST_SHOWN, self._errors))
         events = {
             "a key is remembered": named.any(axis=1),
