@@ -2,24 +2,21 @@
 
 import math
 
-import last_look_noise
+import last_look_densities
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
+from last_look_densities import Noise, Setting, gaussian, subbotin
 from last_look_noise import (
     FARTHEST,
     RESOLUTION,
     Floats,
-    Noise,
-    Setting,
     YesOrNo,
     delta_of_names,
     fixed_names,
     floor_of,
-    gaussian,
     names,
     renyi_budget,
-    subbotin,
 )
 from scipy.special import ndtr
 from scipy.stats import binom
@@ -35,7 +32,7 @@ def fixture_grown() -> Floats:
     return fixed_names(SETTING, ORDER)
 
 
-@pytest.mark.parametrize("budget", last_look_noise.BUDGETS)
+@pytest.mark.parametrize("budget", last_look_densities.BUDGETS)
 def test_the_gaussian_has_the_closed_form_and_the_level_of_the_product(budget: tuple[float, float]) -> None:
     setting, noise = Setting.of(*budget), Noise(gaussian)
     assert noise.delta(setting.sigma, setting) == pytest.approx(delta_gaussian(setting.mu, setting.epsilon), rel=1e-3)
@@ -51,7 +48,7 @@ def test_laplace_noise_has_the_delta_of_another_accountant(keys: int, monkeypatc
         scale, sensitivity=1 / math.sqrt(keys), value_discretization_interval=2e-4
     )
     expected = rest.compose(one.self_compose(keys)).get_delta_for_epsilon(SETTING.epsilon)
-    monkeypatch.setattr(last_look_noise, "KEYS", (keys,))
+    monkeypatch.setattr(last_look_densities, "KEYS", (keys,))
     assert Noise(subbotin(1.0), reach=40).delta(scale, SETTING) == pytest.approx(expected, rel=5e-3)
 
 
@@ -59,7 +56,7 @@ def test_the_numbers_of_keys_that_are_tried_are_enough(monkeypatch: pytest.Monke
     noise = Noise(subbotin(2.2))
     scale = noise.scale(SETTING)
     tried = noise.delta(scale, SETTING)
-    monkeypatch.setattr(last_look_noise, "KEYS", tuple(range(1, 17)))
+    monkeypatch.setattr(last_look_densities, "KEYS", tuple(range(1, 17)))
     assert tried == pytest.approx(SETTING.delta_g, rel=1e-4)
     assert noise.delta(scale, SETTING) == pytest.approx(tried, rel=2e-3)
 
