@@ -20,7 +20,7 @@ Manurangsi (arXiv 2603.09167). p grows as fast as w^2 rho of Renyi divergence of
 - Neighbours fixed: G(l) is the delta of the rest with a further loss l, and any tangent of its logarithm, which is concave, gives
   delta_G <= G(l) exp((order - 1) (rho - l)), order - 1 = (log G)'(l).
 - Picked: an observer picks the keys, by what others bring, when L is known. Then delta_k above is of a pair of distributions
-  that dominates the names at all sums of others' weights, k times. For k = 1 that is what the observer can reach.
+  that dominates the names at all sums of others' weights, k times. For k = 1 that is what an observer can reach who knows all of L.
 """
 
 import argparse
@@ -175,7 +175,7 @@ class YesOrNo:
 
 
 def yes_or_no(setting: Setting) -> Iterator[tuple[str, YesOrNo]]:
-    """For fixed neighbours; for an observer who picks among users of one key, below which no proof can be; and of any number."""
+    """For fixed neighbours; for an observer who picks among users of one key each; and of any number of keys."""
     usual = setting.epsilon / setting.mu**2 + 0.5
     solved = {
         "neighbours fixed": (FIXED * usual, fixed_names(setting, FIXED * usual)),
