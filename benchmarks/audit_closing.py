@@ -49,8 +49,26 @@ def pairs(present: bool, *, others: int) -> Input:
     return make([(0, 2, 1)] * present + [(1 + other, key, 1) for other in range(others) for key in range(2)])
 
 
+def again(present: bool, *, others: int, returning: int, triggers: int, window: int) -> Input:
+    """One key in two windows in a row. So many others bring it in the first, some of them in the second. The user does in one."""
+    rows = [(1 + other, 0, 1) for other in range(others)] + [(1 + other, 0, triggers + 1) for other in range(returning)]
+    return make(rows + [(0, 0, 1 + window * triggers)] * present)
+
+
 AT_THE_END = {"columns": USERS, "max_records": 4, "public_share": 0.01}
 """Of scenarios about the test at the last trigger."""
+IN_A_ROW = {
+    "columns": USERS,
+    "epsilon": 1.5,
+    "triggers": 2,
+    "max_records": 1,
+    "ranked_keys": 1,
+    "gaussian_delta_fraction": 0.95,
+    "discovery_share": 0.1,
+    "unknown_share": 0.1,
+    "public_share": 0.05,
+}
+"""Of scenarios about a key that a window finds and the next one remembers: few users are enough for its row, and not to find it."""
 LENGTH = 80
 HIDDEN_KEYS = 4
 
@@ -235,6 +253,32 @@ SCENARIOS: dict[str, Scenario] = {
         fetch=2,
         pipeline_trials=4_000,
         exposes=("dropped too early",),
+    ),
+    "a list of the next window": Scenario(
+        what="a key that has one user too few to be remembered",
+        keys=1,
+        users=1 + 30,
+        build=partial(again, others=30, returning=6, triggers=2, window=0),
+        plan=IN_A_ROW,
+        only=("closing",),
+        pipeline_trials=250,
+        apart=True,
+        remember=31,
+        windows=2,
+        exposes=("list from exact counts",),
+    ),
+    "a remembered row that is hidden": Scenario(
+        what="a remembered key that has one user too few for its row to be shown",
+        keys=1,
+        users=1 + 30,
+        build=partial(again, others=30, returning=2, triggers=2, window=1),
+        plan=IN_A_ROW,
+        only=("closing",),
+        pipeline_trials=250,
+        apart=True,
+        remember=6,
+        windows=2,
+        exposes=("shown by exact counts",),
     ),
     "one row too few": Scenario(
         what="one published row too few for a calibration, and a key that fails",

@@ -73,7 +73,8 @@ class Scenario:
     keys of the scenario and no others. `centred`: the field lies between 0 and 2 L, and every value is 2 L, so that each adds
     L to the sum of the distances from the middle; else they are L, between -L and L.
     `rolling`: readers see two windows, the first of which has the user, and the rolling view; the mechanism alone.
-    `remember`: users of a last row, from which on its key is remembered (audit_windows.py).
+    `remember`: users of a last row, from which on its key is remembered. `windows`: the triggers are those of so many windows in a
+    row, one after the other; the pipeline alone.
     `levels`: a record has the same key at so many levels of grouping sets, and each level counts as keys of its own.
     """
 
@@ -102,6 +103,7 @@ class Scenario:
     rolling: bool = False
     levels: int = 0
     remember: int | None = None
+    windows: int = 1
 
     @property
     def mechanism_only(self) -> bool:
@@ -112,7 +114,13 @@ class Scenario:
     def pipeline_only(self) -> bool:
         """Whether the scenario tests the pipeline only."""
         return (
-            self.live is not None or self.fields > 0 or self.items or self.topics > 1 or self.table or self.levels > 0
+            self.live is not None
+            or self.fields > 0
+            or self.items
+            or self.topics > 1
+            or self.table
+            or self.levels > 0
+            or self.windows > 1
         )
 
     @property

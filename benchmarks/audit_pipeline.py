@@ -23,6 +23,7 @@ import audit_closing_defects
 import fastavro
 import numpy as np
 from audit_memory import FETCH, Clients, MemoryLedger, Runner, WallClock
+from audit_remembering import remembers_exact_counts
 from audit_scenarios import REAL, SCHEMA_ID, L, QuietNoise, Scenario, build, key_name, plan_of, remembered_by_prefix
 from audit_statistics import Outputs
 from confluent_kafka.schema_registry import Schema, SchemaRegistryError
@@ -102,7 +103,11 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
     fetch = FETCH if scenario.fetch is None else scenario.fetch * trials
     runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
     with ExitStack() as stack:
-        for plant in (remembered_by_prefix(defect), _planted(defect)):
+        for plant in (
+            remembered_by_prefix(defect),
+            _planted(defect),
+            remembers_exact_counts(scenario, scenario.build(present), defect),
+        ):
             stack.enter_context(plant)
         if scenario.live is None or clock is None:
             values = runner.run(FIRST_WINDOW)
@@ -120,7 +125,7 @@ def settings_of(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setti
     each = scenario.keys // max(1, scenario.levels)
     names: list[Any] = [key_name(trial, key) for trial in range(trials) for key in range(each)]
     length = f"{plan.triggers}m"
-    clock: dict[str, Any] = {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers:02d}:00Z"}
+    clock: dict[str, Any] = {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers * scenario.windows:02d}:00Z"}
     source: dict[str, Any] = {"topics": topic_names(scenario), "user": "user", "key": ["key"]}
     item = ""
     if scenario.levels:
@@ -374,30 +379,33 @@ def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[Non
 def _outputs(values: list[bytes], trials: int, scenario: Scenario, plan: Plan) -> Outputs:
     keys, levels = scenario.keys, scenario.level_names
     names = [column.name for column in plan.columns]
-    published = np.zeros((trials, keys, plan.triggers), np.bool_)
-    estimates = np.zeros((trials, keys, len(names), plan.triggers))
-    evidence, calibrated = np.zeros((trials, keys, len(names))), np.zeros(trials, np.bool_)
+    triggers = plan.triggers * scenario.windows
+    published = np.zeros((trials, keys, triggers), np.bool_)
+    estimates = np.zeros((trials, keys, len(names), triggers))
+    evidence, calibrated = np.zeros((trials, keys, len(names), scenario.windows)), np.zeros(trials, np.bool_)
     pooled = bool(build_strategy(plan).refined)
     each = keys // max(1, len(levels))
     for value in values:
         row = histogram.decode_row(value)
-        if row.window != FIRST_WINDOW:
+        window = (row.window - FIRST_WINDOW) // (plan.triggers * TRIGGER_MS)
+        if window >= scenario.windows:
             continue
+        at = window * plan.triggers + row.trigger - 1
         number = levels.index(row.level) if row.level is not None else 0
         trial, *_, key = str(row.key[number] if levels else row.key).split("/")
         place = int(trial), number * each + int(key)
-        published[*place, row.trigger - 1] = True
+        published[*place, at] = True
         for number, name in enumerate(names):
             column = row.values[name]
             direct = column if column.direct is None else column.direct
-            estimates[*place, number, row.trigger - 1] = direct.estimate
+            estimates[*place, number, at] = direct.estimate
             if column.direct is not None:
-                evidence[*place, number] = column.estimate / audit_closing_defects.EVIDENCE
+                evidence[*place, number, window] = column.estimate / audit_closing_defects.EVIDENCE
                 calibrated[int(trial)] |= column.estimate != direct.estimate
     # Every column counts as keys of its own: one row of numbers a trial.
     return Outputs(
         published=published,
-        estimates=estimates.reshape(trials, keys * len(names), plan.triggers),
+        estimates=estimates.reshape(trials, keys * len(names), triggers),
         evidence=evidence.reshape(trials, -1) if pooled else None,
         calibrated=calibrated if pooled else None,
     )

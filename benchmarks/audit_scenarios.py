@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import audit_closing
 import audit_closing_defects
+import audit_remembering
 import numpy as np
 import numpy.typing as npt
 from audit_inputs import (
@@ -75,6 +76,7 @@ DEFECTS = {
     "half of the width": "the mechanism is told half of what a value may be away from the centre",
     "levels as one": "each level of grouping sets has the whole budget, as if a user were at one of them",
     **audit_closing_defects.DEFECTS,
+    **audit_remembering.DEFECTS,
 }
 MECHANISM_ONLY = ("rank given back", *audit_closing_defects.MECHANISM_ONLY)
 """Planted where the pipeline has no such place: it stores hashes of keys only."""

@@ -153,6 +153,10 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("closing", "many keys at the end", REAL, 1_000),
         ("closing", "many keys at the end", "no gate at the end", 1_000),
         ("closing", "many keys at the end", "gate before the cut", 1_000),
+        ("closing", "a list of the next window", REAL, 250),
+        ("closing", "a list of the next window", "list from exact counts", 250),
+        ("closing", "a remembered row that is hidden", REAL, 250),
+        ("closing", "a remembered row that is hidden", "shown by exact counts", 250),
     ],
 )
 def test_the_pipeline_stands_and_falls_like_the_mechanism(strategy, scenario, defect, trials):
