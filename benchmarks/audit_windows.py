@@ -16,6 +16,7 @@ from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
+import audit_remembering
 import numpy as np
 import numpy.typing as npt
 from audit_inputs import REAL, TIGHT, USERS, Input, Scenario, make, plan_of
@@ -37,10 +38,9 @@ from susurrus.mechanisms.noise import NoiseSource
 from susurrus.mechanisms.spend import Budget, Spend
 
 DEFECTS = {
-    "list from exact counts": "keys are remembered by how many users they had, and not by their rows",
+    **audit_remembering.DEFECTS,
     "list before the last commit": "the list is made of the rows before the last trigger and the exact increments since",
     "another list on the same noise": "a window whose list has changed is played again under the noise of its first run",
-    "shown by exact counts": "a remembered key's row is shown where it had enough users",
     "fitted to exact counts": "the fit of smoothed rows is to exact counts",
 }
 STRATEGY = "closing"
