@@ -284,6 +284,6 @@ def test_a_key_that_fails_has_no_part_in_a_calibration(run):
     """199 rows and a failed key: nothing is calibrated. The planted defect calibrates exactly where the user is."""
     for defect in (REAL, "calibrated by failures"):
         for present in (True, False):
-            seen = run(SCENARIOS["one row too few"], "closing", present=present, trials=3, seed=0, defect=defect)
+            seen = run(SCENARIOS["one row too few"], "closing", present=present, trials=3, seed=1, defect=defect)
             assert (seen.published.sum(axis=(1, 2)) == 199).all()
             assert (seen.calibrated == (present and defect != REAL)).all()
