@@ -124,7 +124,7 @@ def test_days_of_23_and_25_hours_are_the_references_and_kills_change_no_byte(
         assert f"window {midnight(first, 1).isoformat()} · final" in named.table()
     if first != KILLED or remember:
         return
-    with Pipeline(kafka, tmp_path, raw, merged(days(first), CRASHING)) as pipeline:
+    with Pipeline(kafka, tmp_path, raw, merged(days(first, keys={"remember": remember}), CRASHING)) as pipeline:
         for stage in ("bound", "release"):
             pipeline.crash_everywhere(stage, 2, THREE_POINTS)
         pipeline.start()
