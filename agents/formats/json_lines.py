@@ -4,10 +4,11 @@ from typing import Any
 
 import msgspec
 
-from susurrus.agents.formats.format import ObjectFormat
+from susurrus.agents.formats.format import ObjectFormat, RefusedPayload
 from susurrus.agents.formats.texts import value_of, without_mark
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import reason_of, too_deep
+from susurrus.topics.records.seen import seen
 
 _decode = msgspec.json.Decoder().decode
 
@@ -26,7 +27,12 @@ class JsonLines(ObjectFormat):
     def parse(self, payload: bytes) -> Any:
         """Parses as `ObjectFormat.parse` says."""
         lines = without_mark(payload).split(b"\n")
-        return value_of([_item(line) for line in lines if line and not line.isspace()], whole=() in self.paths)
+        items = [_item(line) for line in lines if line and not line.isspace()]
+        whole = () in self.paths
+        # Compressed bytes have line ends, too, wherever they come.
+        if len(items) > 1 and not whole and (reason := seen(payload)) is not None:
+            raise RefusedPayload(reason)
+        return value_of(items, whole=whole)
 
 
 def _item(line: bytes) -> Any:

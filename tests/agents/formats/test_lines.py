@@ -167,6 +167,11 @@ def test_one_line_of_json_is_a_record() -> None:
     ]  # fmt: skip
 
 
+def test_compressed_lines_are_named_wherever_their_bytes_have_line_ends() -> None:
+    payloads = [b"\x1f\x8b\x08\0\n\x0a\x0a\0\x02\xff{}", b'{"u": 1}']
+    assert rows(decoder(["u"], format="json-lines"), payloads) == [Reason.COMPRESSED, [1]]
+
+
 # ---- plain text ------------------------------------------------------------------------------------------------------
 
 LOG = r'(?P<host>\S+) \S+ (?P<user>\S+) \[(?P<at>[^\]]+)\] "[A-Z]+ (?P<path>[^ "]+)[^"]*" (?P<status>\d+)( "(?P<agent>[^"]*)")?'
