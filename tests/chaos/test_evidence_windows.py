@@ -10,8 +10,8 @@ import pytest
 from susurrus.topics.histogram import decode_row
 from tests.broker import Broker
 from tests.chaos.conftest import Once, published_in_peace
-from tests.chaos.test_windows import CALENDAR, START, archive_of, events, wait_for_all
-from tests.pipeline import CRASH_POINTS, CRASHING, Pipeline, Public, merged
+from tests.chaos.test_windows import CALENDAR, LAST_TRIGGER, START, TRIGGERS, archive_of, events, wait_for_all
+from tests.pipeline import CRASH_POINTS, CRASHING, Pipeline, merged
 
 pytestmark = pytest.mark.chaos
 
@@ -20,7 +20,7 @@ ADDS_UP = merged(
     {
         "privacy": {"strategy": "closing", "delta": 1e-4, "closing": {"lag": 2}},
         "columns": [*CALENDAR["columns"], {"name": "hosts", "kind": "users"}],
-        "keys": {"evidence_windows": 4},
+        "keys": {"evidence_windows": 4, "remember": 0},
     },
 )
 
@@ -54,22 +54,14 @@ def test_a_worker_killed_at_last_triggers_changes_no_byte(
         f"{raw_few_users}-adds-up",
         lambda: published_in_peace(kafka, directory, raw_few_users, ADDS_UP, wait_for_all),
     )
-    alone = once(
-        f"{raw_few_users}-alone",
-        lambda: published_in_peace(
-            kafka,
-            tmp_path_factory.mktemp("alone"),
-            raw_few_users,
-            merged(ADDS_UP, {"keys": {"evidence_windows": 1}}),
-            wait_for_all,
-        ),
-    )
-
-    def named_later(public: Public) -> set[object]:
-        rows = [decode_row(value) for partition in public["histogram"].values() for _, value, _ in partition]
-        return {(row.window, row.key) for row in rows if row.window > START}
-
-    assert len(named_later(quiet)) > len(named_later(alone)) + 10, "or no window adds anything up"
+    first = dict[tuple[int, str], int]()
+    for rows in quiet["histogram"].values():
+        for row in (decode_row(value) for _, value, _ in rows):
+            place = row.window, json.dumps(row.key)
+            first[place] = min(row.trigger, first.get(place, row.trigger))
+    # How many of them other windows have helped to find differs with the noise, and tests without a broker say it.
+    found = [place for place, trigger in first.items() if place[0] > START and trigger in (TRIGGERS, LAST_TRIGGER)]
+    assert len(found) > 5, "or last triggers find nothing"
     with Pipeline(kafka, tmp_path, raw_few_users, merged(ADDS_UP, CRASHING)) as pipeline:
         pipeline.crash_everywhere(stage, 2, points)
         pipeline.start()
