@@ -265,15 +265,16 @@ class TestBoundary:
 
     @pytest.mark.statistical
     @pytest.mark.parametrize("keys", [1, 2, 6])
-    def test_no_user_is_named_with_more_than_the_share_of_all_its_keys(self, keys: int) -> None:
-        strategy = self.many()
+    @pytest.mark.parametrize("epsilon", [1.0, 8.0], ids=["many keys are worst", "one key is worst"])
+    def test_no_user_is_named_with_more_than_the_share_of_all_its_keys(self, epsilon: float, keys: int) -> None:
+        strategy = self.many(epsilon=epsilon)
         whole = strategy.guarantee.delta_selection / 2
         assert exceeds(self.users_hit(strategy, keys), self.KEYS // keys, whole) > DOUBT
 
     @pytest.mark.statistical
     def test_a_level_for_one_key_alone_is_too_low(self) -> None:
         """The planted defect: as if a user had one key."""
-        strategy = self.many()
+        strategy = self.many(epsilon=1.0)
         whole, filtered = strategy.guarantee.delta_selection / 2, Filter.of(strategy)
         levels = np.linspace(0, strategy.look.level, 200)
         alone = [float(failures_at(strategy, filtered, mpmath.mpf(each))[0]) for each in levels]
