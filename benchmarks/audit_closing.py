@@ -23,13 +23,15 @@ def alone(present: bool, *, keys: int, trigger: int) -> Input:
 def hidden(present: bool, *, others: int, keys: int, before: int, behind: int) -> Input:
     """Each key has `others` users of its own, who bring so many other keys before it and behind it. The user brings the keys alone.
 
-    The others' other keys are those from `keys` on, the same for all who bring the same key.
+    The others' other keys are those from `keys` on, the same for all who bring the same key. What comes before comes a trigger
+    before: within a trigger a hash decides, which is another one in every trial.
     """
     rows = []
+    when = 2 if before else 1
     for key in range(keys):
         own = [keys + key * (before + behind) + i for i in range(before + behind)]
-        order = [*own[:before], key, *own[before:]]
-        rows += [(1 + key * others + other, each, 1) for other in range(others) for each in order]
+        order = [*((each, 1) for each in own[:before]), (key, when), *((each, when) for each in own[before:])]
+        rows += [(1 + key * others + other, each, trigger) for other in range(others) for each, trigger in order]
     return make(rows + [(0, key, 1) for key in range(keys) if present])
 
 
