@@ -101,10 +101,7 @@ class Memory:
         self._grouped = bool(services.settings.input.grouping_sets)
         self.columns = [at for at, column in enumerate(services.strategy.plan.columns) if column.kind in COUNTING]
         """The measured columns whose rows are kept."""
-        self.deciding = [
-            next((at for at, column in enumerate(plan.columns) if column.counts_users(plan.max_records_per_key)), None)
-            for plan in (level.plan for level in services.strategy.by_level)
-        ]
+        self.deciding = [level.plan.counting for level in services.strategy.by_level]
         """By level, the first column that counts users; None where none does, and nothing is remembered."""
 
     @property

@@ -139,9 +139,8 @@ class WindowPlans:
         grouped, estimates = bool(self._services.settings.input.grouping_sets), rows.newest[0]
         level = level_of(rows.keys) if grouped else np.zeros(len(rows.keys), np.intp)
         for number, plan in enumerate(each.plan for each in self._services.strategy.by_level):
-            counting = [at for at, each in enumerate(plan.columns) if each.counts_users(plan.max_records_per_key)]
-            if plan.follows_persistence and counting:
-                large |= (level == number) & (estimates[:, counting[0]] >= LEAST_ROW)
+            if plan.follows_persistence and plan.counting is not None:
+                large |= (level == number) & (estimates[:, plan.counting] >= LEAST_ROW)
         places = np.flatnonzero(large).tolist()
         return sum(rows.keys[at] in public for at in places), len(places)
 

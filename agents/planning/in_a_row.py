@@ -89,8 +89,7 @@ class WindowsInARow:
         self._places: Int32s = partition_of(key_names, partitions)
         self._partitions = partitions
         self._counting = [at for at, column in enumerate(plan.columns) if column.kind in COUNTING]
-        per_key = plan.max_records_per_key
-        self.deciding = next((at for at, column in enumerate(plan.columns) if column.counts_users(per_key)), 0)
+        self.deciding = plan.counting or 0
         """The column that decides what is remembered and shown."""
 
     @property

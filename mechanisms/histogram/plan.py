@@ -305,6 +305,11 @@ class Plan(Constants):
         return replace(self, parameters=self.parameters.at_persistence(persistence), levels=levels)
 
     @property
+    def counting(self) -> int | None:
+        """The first column that counts users; None where none does."""
+        return next((at for at, each in enumerate(self.columns) if each.counts_users(self.max_records_per_key)), None)
+
+    @property
     def follows_persistence(self) -> bool:
         """Whether a window's plan may depend on what had lasted before it, at any level."""
         if self.levels:
