@@ -1,8 +1,9 @@
 """The feedback from release to bound: which keys are published already, for strategies that need it.
 
-    release ──published-keys──▶ one reader per worker ──▶ bound: ranks and weights of the next intervals
-                                                      ──▶ release: the rows that are calibrated together (pooled_evidence.py),
-                                                          and how much of a window had lasted (lasting_counts.py)
+    release ──published-keys──▶ one reader per worker (feedback_reader.py)
+                 ──▶ bound: ranks and weights of the next intervals
+                 ──▶ release: the rows that are calibrated together (pooled_evidence.py), and how much of a window had lasted
+                     (lasting_counts.py)
 
 A record's rank depends on all that was published up to `lag` triggers before its own, and on nothing else. So the reader knows how
 far it is complete, over all bounded partitions, and bound waits for that, unless what is known decides already: a key that was
@@ -12,28 +13,21 @@ The index is in memory, made from the topic alone, and made again from the topic
 ranks. So every interval says how many keys there are, and a window that has fewer is refused.
 """
 
-import contextlib
-import logging
 import threading
-import time
 from typing import NoReturn
 from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import KafkaException, Message
 
-from susurrus.agents.finding import Finding, waits
+from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.lasting_counts import LastingCounts
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.pooled_evidence import PooledEvidence
-from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.kafka.follow import Follower
-from susurrus.agents.logs import describe
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.arrays import Int64s
-from susurrus.mechanisms.calendar import Calendar, Interval, WindowStart
+from susurrus.mechanisms.calendar import Calendar, Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import evidence as evidence_codec
 from susurrus.topics import lasting_rows as lasting_codec
@@ -41,11 +35,6 @@ from susurrus.topics import published_keys as codec
 from susurrus.topics.wire.packing import Kind, MalformedRecord, kind_of
 from susurrus.topics.wire.partitioner import partition as partition_of
 
-log = logging.getLogger(__name__)
-
-_RETRY_SECONDS = 2.0
-_LOOK_AT_LOG_SECONDS = 30.0
-_WAIT_SECONDS = 0.1
 _NEVER = 1 << 62
 
 
@@ -62,6 +51,9 @@ class PublishedKeys:
         self._refusal: Refusal | None = None
         self.epoch = b""
         """The life of the pipeline whose records are ours; known before the first is read."""
+        self.first_window: WindowIndex | None = None
+        """That life's first window, where each later one is handed a list by the window before; None where none is. Known as
+        early."""
         self.unreadable: Finding | None = None
         """Why the topic cannot be read at present, for the operator."""
         self.version = 0
@@ -288,10 +280,16 @@ class PublishedKeys:
             begun = self._calendar.first_interval(index) < interval
             # The window before tells what it hands on at its last interval.
             told = self._calendar.last_interval(self._calendar.preceding(index))
-            lacks_list = before is not None and before < told < interval
+            # The topic may begin behind that, if older windows alone need what is gone: nobody asks for these.
+            passed = self._is_handed_on(index) if before is None else before < told
+            lacks_list = passed and told < interval
             if (gap and begun) or lacks_list or self._counted.get((window, partition), 0) != total:
                 self._incomplete.add(window)
         self._forget()
+
+    def _is_handed_on(self, window: WindowIndex) -> bool:
+        """Whether the window before has handed a list on to it."""
+        return self.first_window is not None and self._calendar.preceding(window) >= self.first_window
 
     def _forget(self) -> None:
         """Drop windows that every bound has closed, and offsets that no bound needs."""
@@ -312,80 +310,3 @@ class PublishedKeys:
         """Answer every question with this Refusal from now on."""
         with self._lock:
             self._refusal = refusal
-
-
-class _Foreign(Exception):
-    """The topic holds what this pipeline did not write: reading it again would not help."""
-
-
-class PublishedKeysReader(threading.Thread):
-    """Keeps a PublishedKeys up to date; started by the first task of a worker that needs it."""
-
-    def __init__(self, clients: Clients, index: PublishedKeys) -> None:
-        super().__init__(name="published-keys", daemon=True)
-        self._clients = clients
-        self._index = index
-        self._stopping = threading.Event()
-        self._starting = threading.Lock()
-        self._begins = 0
-
-    def ensure_started(self, epoch: bytes, begins: int = 0) -> None:
-        """Start it, unless it has been. begins: the epoch's first offset in the topic."""
-        with self._starting:
-            if self.ident is None:
-                self._index.epoch, self._begins = epoch, begins
-                self.start()
-
-    def close(self) -> None:
-        """End it."""
-        self._stopping.set()
-        if self.is_alive():
-            self.join(10.0)
-
-    def run(self) -> None:
-        """Read until closed. After any failure, except of a record itself, the topic is read again from its start."""
-        while not self._stopping.is_set():
-            try:
-                self._read()
-            except _Foreign:
-                return
-            except Exception as error:
-                # Also a topic that is not there: a broker that has just come back may not know it yet.
-                if isinstance(error, Refusal):
-                    reason = Finding.of(error, "published-keys")
-                else:
-                    text = f"topic={self._index.topic} cannot be read ({describe(error)})"
-                    reason = waits("published-keys", text, "look at brokers and permissions")
-                self._index.unreadable = reason
-                log.warning("published keys are read again: %s", reason)
-                self._stopping.wait(_RETRY_SECONDS)
-
-    def _read(self) -> None:
-        topic = self._index.topic
-        topic_id = self._clients.topic_id(topic)
-        start, _ = self._clients.watermarks(topic, 0)
-        self._index.clear()
-        looked_at = time.monotonic()
-        with contextlib.closing(self._clients.reader("published-keys")) as consumer:
-            follower = Follower(consumer, {(topic, 0): max(start, self._begins)})
-            while not self._stopping.is_set():
-                messages = follower.read(_WAIT_SECONDS, at_once=True)
-                if messages or follower.caught_up:
-                    self._index.unreadable = None
-                for message in messages:
-                    self._accept(message)
-                if messages:
-                    self._index.tell()
-                if time.monotonic() > looked_at + _LOOK_AT_LOG_SECONDS:
-                    looked_at = time.monotonic()
-                    with contextlib.suppress(KafkaException):
-                        if self._clients.topic_id(topic) != topic_id:
-                            return  # another topic of the same name
-
-    def _accept(self, message: Message) -> None:
-        try:
-            self._index.take(message.value() or b"", message.offset())
-        except Refusal as refusal:
-            log.error("published keys are refused: %s", refusal)
-            self._index.refuse(refusal)
-            raise _Foreign from refusal

@@ -122,7 +122,8 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
     def services(self) -> Services[HistogramSettings]:
         """Returns `HistogramServices`: what the tasks of every kind share, and the strategy."""
         # For the stages only, as above.
-        from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
+        from susurrus.agents.histogram.feedback import PublishedKeys
+        from susurrus.agents.histogram.feedback_reader import PublishedKeysReader
         from susurrus.agents.histogram.services import HistogramServices
 
         settings, strategy = self.settings, self.strategy

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
+from susurrus.agents.histogram.feedback import PublishedKeys
+from susurrus.agents.histogram.feedback_reader import PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.commit import ReleasedRows
@@ -75,7 +76,8 @@ class HistogramServices(Services[HistogramSettings]):
         """Read them from now on, from where the epoch begins, if the strategy needs them and they are not read yet."""
         if self.published_keys_reader is not None:
             begins = self.ledger.begins(self.topic("published-keys"), 0)
-            self.published_keys_reader.ensure_started(bytes.fromhex(self.ledger.epoch), begins)
+            first = self.ledger.first_window if self.settings.remember else None
+            self.published_keys_reader.ensure_started(bytes.fromhex(self.ledger.epoch), begins, first_window=first)
 
     def superseded(self) -> Iterator[tuple[str, int, int]]:
         """Published keys that no window needs any more."""

@@ -188,6 +188,8 @@ def services_of(settings: HistogramSettings, *, sources: int = 2, charged: bool 
             config_digest=digest,
         )
         index.epoch = bytes.fromhex(EPOCH)
+        if settings.remember:
+            index.first_window = settings.calendar.window_at(settings.start.first_window or WINDOW)
     return HistogramServices(
         settings=settings,
         clients=MemoryClients(),  # type: ignore[arg-type]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from susurrus.agents.histogram.feedback import PublishedKeys, PublishedKeysReader
+from susurrus.agents.histogram.feedback import PublishedKeys
+from susurrus.agents.histogram.feedback_reader import PublishedKeysReader
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import NotYet
 from susurrus.mechanisms.calendar import Calendar
@@ -543,8 +544,8 @@ class _Consumer:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("susurrus.agents.histogram.feedback._RETRY_SECONDS", 0.01)
-    monkeypatch.setattr("susurrus.agents.histogram.feedback._LOOK_AT_LOG_SECONDS", 0.01)
+    monkeypatch.setattr("susurrus.agents.histogram.feedback_reader._RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("susurrus.agents.histogram.feedback_reader._LOOK_AT_LOG_SECONDS", 0.01)
     readers = []
 
     def start(log: Log) -> PublishedKeys:

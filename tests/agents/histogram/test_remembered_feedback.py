@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,8 +95,9 @@ def test_a_list_whose_record_is_lost_is_noticed_at_once() -> None:
         ({"late": 2}, False),
         ({"late": 2}, True),
         ({"keys": {"declared": ["k3", "k4"]}}, True),
-        # The record with the units repeats every key. Without those before it, nothing says that the epoch did not begin there.
+        # The record with the units repeats every key, and is the first that is left.
         ({"privacy": {"closing": {"lag": LENGTH - 1}}}, False),
+        ({"privacy": {"closing": {"lag": LENGTH - 1}}}, True),
     ],
 )
 def test_a_reader_without_the_record_of_the_list_refuses_although_rows_of_its_keys_follow(
@@ -112,7 +114,7 @@ def test_a_reader_without_the_record_of_the_list_refuses_although_rows_of_its_ke
         index = PublishedKeys(
             "published-keys", partitions=PARTITIONS, calendar=made.calendar, config_digest=made.config_digest
         )
-        index.epoch = both.index.epoch
+        index.epoch, index.first_window = both.index.epoch, made.ledger.first_window
         for offset, value in enumerate(both.index.log):
             if loses and kind_of(value) is Kind.BLOCK:
                 block = published_keys.decode(value)
@@ -125,6 +127,31 @@ def test_a_reader_without_the_record_of_the_list_refuses_although_rows_of_its_ke
     assert whole.known(start, told, sorted(whole._since[start])).sum() > 20
     with pytest.raises(Refusal, match="lacks keys that were published"):
         reader(loses=True).known(start, told, [b'"k1"'])
+
+
+def test_the_first_windows_of_an_epoch_and_of_a_pipeline_that_remembers_nothing_lack_no_list() -> None:
+    """Their first record may be the one with the units, too."""
+    calendar = replace(CALENDAR, allowed_lateness=0)
+    begin = calendar.first_interval(WindowIndex(1))
+    for first_window, lacks in ((WindowIndex(0), True), (WindowIndex(1), False), (None, False)):
+        index = PublishedKeys("published-keys", partitions=PARTITIONS, calendar=calendar, config_digest=DIGEST)
+        index.epoch, index.first_window = EPOCH, first_window
+        for partition in range(PARTITIONS):
+            index.take(record(partition, begin, {SECOND: []}, {SECOND: 0}, units={SECOND: {}}), partition)
+        if lacks:
+            with pytest.raises(Refusal, match=f"lacks keys that were published in window={SECOND}"):
+                index.units(SECOND, begin, [b"1"])
+        else:
+            assert index.units(SECOND, begin, [b"1"]).tolist() == [0]
+
+
+@pytest.mark.parametrize("remember", [0, 6])
+def test_the_reader_is_told_which_window_is_handed_nothing(remember: int) -> None:
+    told: list[Any] = []
+    made = ours(remember=remember)
+    reader = SimpleNamespace(ensure_started=lambda *_, first_window: told.append(first_window))
+    replace(made, published_keys_reader=reader).read_published_keys()  # type: ignore[arg-type]
+    assert told == [made.ledger.first_window if remember else None]
 
 
 def test_units_are_those_of_the_list_where_the_last_trigger_looks_back_at_it() -> None:
