@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from susurrus.agents.histogram.clock import CLOCKS
+from susurrus.agents.histogram.mechanism_settings import DEFAULT_REMEMBER
 from susurrus.agents.operations.advice import toml_value
 
 
@@ -94,6 +95,10 @@ max_records_per_key = 1 # ... one per key
 name = "records"
 kind = "count"
 {total}
+# [keys] # with strategy closing, the default where a window has two triggers or more
+# remember = {DEFAULT_REMEMBER} # keys of so many users in a window's last row are public in the next window; 0: none
+# evidence_windows = 4 # keys that few users bring are found over several windows; by default in one
+
 [privacy]
 epsilon = {a.epsilon:g} # per user and window, for all columns and releases together
 delta = {f"{a.delta:g}".replace("e-0", "e-")} # far below one over the number of users

@@ -52,6 +52,8 @@ _OPTIONS: Final[dict[str, tuple[str, Reader]]] = {
     "max_rows_contributed": ("", whole),
     "max_rows_per_group": ("", whole),
     "group_selection_strategy": ("", word_or_text),
+    "remember": ("keys.remember", whole),
+    "evidence_windows": ("keys.evidence_windows", whole),
     "strategy": ("privacy.strategy", word_or_text),
     "time_unit": ("input.time_unit", word_or_text),
     "time_format": ("input.time_format", text),

@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 
 from susurrus.agents.cli.console import FAILED
 from susurrus.agents.cli.main import app
+from susurrus.agents.histogram.mechanism_settings import DEFAULT_REMEMBER
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings
 from tests.broker import Broker
 
@@ -61,6 +63,24 @@ def test_the_answers_are_in_the_file(tmp_path: Path) -> None:
     assert data["columns"][1] == {"name": "bytes", "kind": "sum", "field": "bytes", "lower": 1, "upper": 9}
     assert data["clock"] == {"kind": "producer"}
     assert data["privacy"]["secret_file"] == "p.secret"
+
+
+def test_what_windows_remember_is_in_comments_that_hold(tmp_path: Path) -> None:
+    path = tmp_path / "p.toml"
+    assert init(path, *NEEDED, "--no-look", "--yes").exit_code == 0
+    text = path.read_text()
+    before = load_settings(path, {})
+    assert isinstance(before, HistogramSettings)
+    assert (before.remember, before.evidence_windows) == (DEFAULT_REMEMBER, 1)
+    lines = ("[keys]", "remember = 6", "evidence_windows = 4")
+    for line in lines:
+        text = text.replace(f"\n# {line} #", f"\n{line} #")
+    assert all(f"\n{line} #" in text for line in lines)
+    path.write_text(text)
+    after = load_settings(path, {})
+    assert isinstance(after, HistogramSettings)
+    assert (after.remember, after.evidence_windows) == (DEFAULT_REMEMBER, 4)
+    assert list(after.findings()) == []
 
 
 def test_days_of_a_time_zone(tmp_path: Path) -> None:

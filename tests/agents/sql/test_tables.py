@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from susurrus.agents.cli.explain import toml
 from susurrus.agents.cli.main import app
+from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import load_settings, pipeline_of, settings_from, tables_of
 from susurrus.agents.sql.source import StatementText
 from susurrus.agents.sql.statement import statement
@@ -81,6 +82,16 @@ def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     if groups := draw(st.none() | st.integers(1, 100)):
         options.append(f"max_groups_contributed = {groups}")
         bounds["max_records_per_user"] = groups
+    memory: dict[str, Any] = {}
+    if triggers > 1 and any(
+        table["kind"] in ("count", "users") for table in published
+    ):  # so strategy closing is the default
+        memory = draw(
+            st.fixed_dictionaries(
+                {}, optional={"remember": st.integers(0, 20), "evidence_windows": st.sampled_from((1, 2, 4))}
+            )
+        )
+        options += [f"{name} = {value}" for name, value in memory.items()]
     where = draw(st.sampled_from(("", "status=200", "status IN (200, 304) AND NOT bot")))
     text = (
         f"SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS({', '.join(options)})\n{', '.join(columns)}\n"  # keys may come later
@@ -101,6 +112,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         "window": {"length": triggers * UNITS[unit], "trigger_every": UNITS[unit]},
         "bounds": bounds,
         "columns": published,
+        "keys": memory,
         "privacy": {"epsilon": epsilon, "delta": delta},
     }
     return text, tables
@@ -169,6 +181,36 @@ def test_what_both_say_differently_names_both(tmp_path: Path, common: str, envir
     with pytest.raises(ConfigurationError) as caught:
         load_settings(config, environ, sql=sql)
     assert says in str(caught.value)
+
+
+def test_windows_that_remember_nothing_have_another_digest(tmp_path: Path) -> None:
+    digests, remembered = set(), []
+    for more in ("", ", remember = 0", ", remember = 6", ", evidence_windows = 4"):
+        _, sql = files(tmp_path, sql=GOOD.replace("delta = 1e-9", f"delta = 1e-9{more}"))
+        found = HistogramSettings.of(load_settings(None, {}, sql=sql))
+        digests.add(found.config_digest())
+        remembered.append((found.remember, found.evidence_windows))
+    assert remembered == [(6, 1), (0, 1), (6, 1), (6, 4)]
+    assert len(digests) == 3  # the default, written down, is no other pipeline
+
+
+@pytest.mark.parametrize(
+    ("before", "option", "says"),
+    [
+        ("", "remember = -1", "keys.remember = -1: must be greater than or equal to 0"),
+        ("", "evidence_windows = 3", "keys.evidence_windows = 3: use 1, 2 or 4"),
+        ("strategy = toeplitz, ", "remember = 6", "keys.remember: has no meaning for privacy.strategy"),
+    ],
+)
+def test_a_wrong_word_about_memory_is_shown_in_the_statement(
+    tmp_path: Path, before: str, option: str, says: str
+) -> None:
+    text = GOOD.replace("= user_id", f"= user_id, {before}{option}")
+    _, sql = files(tmp_path, sql=text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(None, {}, sql=sql)
+    assert says in str(caught.value)
+    assert f"| page-views.sql:1:{text.index(option) + 1}\n" in str(caught.value)
 
 
 def test_a_wrong_value_is_shown_in_the_statement(tmp_path: Path) -> None:
