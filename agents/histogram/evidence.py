@@ -6,13 +6,16 @@
 Every key with an open gate in one of the windows before is stepped over at a window's last trigger, also if nobody brought it: what
 is tested must not follow today's records. Argument: docs/guarantees/evidence.md.
 
+The table may have many times the keys of one window, so it is never in memory as a whole. Whoever goes through it has a chunk at a
+time, and a commit writes the rows of keys that this window has weighed or published, and of no others.
+
 State keys, both internal:
 - ``x`` key -> `EvidenceStates` of a key that a window has weighed or published;
 - ``y`` window -> a byte with the format, and the digest of the plan by which the window's last trigger has measured the keys.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -45,9 +48,8 @@ class EvidenceTable:
 
     def of(self, window: WindowIndex, strategy: Strategy[Any]) -> "EvidenceOf":
         """What is known when the window's last trigger comes. Changes nothing. strategy: the window's."""
-        rows = {key[len(_KEYS) :]: row for key, row in self._store.scan(_KEYS, prefix_end(_KEYS))}
         before = [WindowIndex(window - 1 - column) for column in range(self._before)]
-        return EvidenceOf(window, strategy.plan.digest(), rows, [self._measured(each) for each in before])
+        return EvidenceOf(window, strategy.plan.digest(), self._store, [self._measured(each) for each in before])
 
     def _measured(self, window: WindowIndex) -> MeasuredWindow | None:
         """A window that is over; None for one that was skipped, or is before the epoch's first."""
@@ -64,41 +66,54 @@ class EvidenceTable:
         return MeasuredWindow(strategy, self._noise.window(window))
 
 
-class EvidenceOf:
-    """The evidence at one window's last trigger, and what that trigger makes of it."""
+@dataclass(frozen=True, slots=True)
+class _Stepped:
+    """Keys of the step that is under way, whether each has a row in the table, and their states."""
 
-    def __init__(
-        self, window: WindowIndex, plan: bytes, rows: dict[bytes, bytes], measured: list[MeasuredWindow | None]
-    ) -> None:
-        """plan: digest of the window's. rows: of all keys that are known. measured: the windows before, the newest first."""
-        self._window, self._plan, self._rows, self._measured = window, plan, rows, measured
-        self._puts: list[tuple[bytes, bytes]] = []
+    keys: list[bytes]
+    stored: list[bool]
+    states: EvidenceStates
+
+
+class EvidenceOf:
+    """The evidence at one window's last trigger, and what that trigger makes of it.
+
+    The table must not change between the first question and `changes`: it is read more than once.
+    """
+
+    def __init__(self, window: WindowIndex, plan: bytes, store: Store, measured: list[MeasuredWindow | None]) -> None:
+        """plan: digest of the window's. measured: the windows before, the newest first."""
+        self._window, self._plan, self._store, self._measured = window, plan, store, measured
+        self._digest: bytes | None = None
+        self._stepped: _Stepped | None = None
+        self._puts: dict[bytes, bytes] = {}
         self._deletes: list[bytes] = []
-        self._taken: set[bytes] = set()
 
     def digest(self) -> bytes:
         """32 bytes over all of it, for the chain of what was published from what."""
-        digest = blake2b(digest_size=32, person=b"susurrus-evidenc")
-        digest.update(bytes(window is not None for window in self._measured))
-        digest.update(b"".join(window.strategy.plan.digest() for window in self._measured if window is not None))
-        digest.update(np.fromiter(map(len, self._rows), "<i8", len(self._rows)).tobytes())
-        # Rows have one length.
-        digest.update(b"".join(self._rows))
-        digest.update(b"".join(self._rows.values()))
-        return digest.digest()
+        if self._digest is None:
+            digest = blake2b(digest_size=32, person=b"susurrus-evidenc")
+            digest.update(bytes(window is not None for window in self._measured))
+            digest.update(b"".join(window.strategy.plan.digest() for window in self._measured if window is not None))
+            for items in self._scan():
+                # Rows have one length.
+                digest.update(b"".join(part for key, row in items for part in (len(key).to_bytes(8, "big"), key, row)))
+            self._digest = digest.digest()
+        return self._digest
 
     def opened(self) -> Iterator[bytes]:
         """The keys that are tested with or without news, in their order."""
-        for keys in _chunks(list(self._rows)):
-            states = self._states(keys)
-            yield from (keys[row] for row in np.flatnonzero(states.opened).tolist())
+        for items in self._scan():
+            states = self._unpacked([row for _, row in items], self._window)
+            yield from (items[row][0][len(_KEYS) :] for row in np.flatnonzero(states.opened).tolist())
 
     def past(self, keys: list[bytes], opened: Bools) -> PastRows:
         """What the windows before say of the keys with an open gate, now or then. opened: bool[k], by this window's users.
 
-        The others are not tested at any scale, so nothing is drawn for them.
+        The others are not tested at any scale, so nothing is drawn for them. `take` must follow, with the same keys.
         """
-        states, past = self._states(keys), PastRows.none(len(keys), len(self._measured))
+        self._stepped = self._read(keys)
+        states, past = self._stepped.states, PastRows.none(len(keys), len(self._measured))
         rows = np.flatnonzero(opened | states.opened)
         some = [keys[row] for row in rows.tolist()]
         found = states.take(rows).past(some, self._measured)
@@ -107,41 +122,48 @@ class EvidenceOf:
         return past
 
     def take(self, keys: list[bytes], step: Step[Any], declared: Collection[bytes]) -> None:
-        """Take in a step of the window's last trigger. declared: keys that no window tests."""
+        """Take in a step of the window's last trigger, after `past`. declared: keys that no window tests."""
         if step.closing is None:
             raise RuntimeError("the last trigger of a strategy that adds up windows has closing rows")
-        after = self._states(keys).after(step.closing, step.published)
-        packed, stays = after.pack(self._window), after.stays.tolist()
-        for key, row, stay in zip(keys, packed, stays, strict=True):
-            if stay and key not in declared:
-                self._puts.append((_KEYS + key, row))
-            elif key in self._rows:
-                self._deletes.append(_KEYS + key)
-        self._taken.update(keys)
+        stepped, self._stepped = self._stepped, None
+        if stepped is None or stepped.keys is not keys:
+            raise RuntimeError("a step is taken in after the question what the windows before say of its keys")
+        after = stepped.states.after(step.closing, step.published)
+        # A key that was neither weighed nor published has the row that it had: it says itself how old it is.
+        changed = np.flatnonzero(after.flags[:, 0])
+        for row, packed in zip(changed.tolist(), after.take(changed).pack(self._window), strict=True):
+            if keys[row] not in declared:
+                self._puts[_KEYS + keys[row]] = packed
+        if declared:
+            known = zip(keys, stepped.stored, strict=True)
+            self._deletes += [_KEYS + key for key, stored in known if stored and key in declared]
 
     def changes(self, commit: Commit) -> None:
         """What the commit that publishes the trigger changes in the state."""
         following = WindowIndex(self._window + 1)
-        commit.puts += [*self._puts, (_MEASURED + ordered(self._window), _FORMAT + self._plan)]
+        commit.puts += [*self._puts.items(), (_MEASURED + ordered(self._window), _FORMAT + self._plan)]
         commit.deletes += self._deletes
-        # Keys that nothing happened to stay as they are, until all of their windows are too old.
-        for keys in _chunks([key for key in self._rows if key not in self._taken]):
-            states = EvidenceStates.unpack([self._rows[key] for key in keys], following, len(self._measured))
-            commit.deletes += [_KEYS + keys[row] for row in np.flatnonzero(~states.stays).tolist()]
+        # Other rows stay as they are, until all of their windows are too old.
+        for items in self._scan():
+            states = self._unpacked([row for _, row in items], following)
+            gone = (items[row][0] for row in np.flatnonzero(~states.stays).tolist())
+            commit.deletes += [place for place in gone if place not in self._puts]
         oldest = WindowIndex(following - len(self._measured))
         commit.drop(_MEASURED, _MEASURED + ordered(oldest))
 
-    def _states(self, keys: list[bytes]) -> EvidenceStates:
+    def _scan(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """The table in chunks, in the order of the keys, with their first byte."""
+        return self._store.scan_chunks(_KEYS, prefix_end(_KEYS), _CHUNK)
+
+    def _read(self, keys: list[bytes]) -> _Stepped:
         """The states of these keys; empty ones where nothing is known."""
-        before = len(self._measured)
-        states = EvidenceStates.empty(len(keys), before)
-        known = [row for row, key in enumerate(keys) if key in self._rows]
+        found = self._store.get([_KEYS + key for key in keys])
+        states = EvidenceStates.empty(len(keys), len(self._measured))
+        known = [row for row, value in enumerate(found) if value is not None]
         if known:
-            found = EvidenceStates.unpack([self._rows[keys[row]] for row in known], self._window, before)
-            states.flags[known], states.values[known] = found.flags, found.values
-        return states
+            some = self._unpacked([value for value in found if value is not None], self._window)
+            states.flags[known], states.values[known] = some.flags, some.values
+        return _Stepped(keys, [value is not None for value in found], states)
 
-
-def _chunks(keys: list[bytes]) -> Iterator[list[bytes]]:
-    for start in range(0, len(keys), _CHUNK):
-        yield keys[start : start + _CHUNK]
+    def _unpacked(self, rows: list[bytes], window: WindowIndex) -> EvidenceStates:
+        return EvidenceStates.unpack(rows, window, len(self._measured))

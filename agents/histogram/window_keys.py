@@ -12,9 +12,10 @@ State keys:
 - ``w`` window key -> unit of a key that is public when the users' lists look back, for strategies that need the lists.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
-from itertools import compress
+from heapq import merge
+from itertools import compress, groupby, islice
 from typing import Generic
 
 import numpy as np
@@ -82,6 +83,8 @@ class WindowKeys(Generic[States]):
         takes in what this one measures.
         """
         self._evidence = evidence
+        # The commit of the last trigger drops the tables.
+        goes_on = trigger < self._triggers
         # A list of declared keys may be long, and is not copied at every trigger.
         self._public = self._declared | entering if entering else self._declared
         self._weighing_one = self._declared | weighing_one if weighing_one else self._declared
@@ -97,21 +100,29 @@ class WindowKeys(Generic[States]):
                 entering = entering.difference(keys)
             step = self._step(trigger, keys, states, news)
             rows.add(keys, step)
-            self._put_published(keys, step, commit)
+            if goes_on:
+                self._put_published(keys, step, commit)
         if trigger == 1:
             pending |= dict.fromkeys(self._declared)
         pending |= dict.fromkeys(entering)
         # After a trigger, every key is due later. So nothing is left of earlier ones but deleted places, which a scan would pass.
         for key, _ in self._store.scan(self._due_at(trigger), self._due_at(Trigger(trigger + 1))):
             pending.setdefault(key[len(self._due) + _TRIGGER_BYTES :])
-        if evidence is not None:
-            public = set(rows.keys)
-            pending |= dict.fromkeys(key for key in evidence.opened() if key not in public)
-        for keys, states, due in self._read_unpublished(sorted(pending)):
+        for keys, states, due in self._read_unpublished(self._with_evidence(sorted(pending), rows)):
             step = self._step(trigger, keys, states, news)
             rows.add(keys, step, first=True)
-            self._put_unpublished(keys, step, due, commit)
+            if goes_on:
+                self._put_unpublished(keys, step, due, commit)
         return rows
+
+    def _with_evidence(self, keys: list[bytes], rows: Rows) -> Iterable[bytes]:
+        """These keys, and those that are tested because of earlier windows; in order. rows: of keys that are public."""
+        if self._evidence is None:
+            return keys
+        public = set(rows.keys)
+        # There may be many more of them than keys with news, so they are not collected.
+        others = (key for key in self._evidence.opened() if key not in public)
+        return (key for key, _ in groupby(merge(keys, others)))
 
     def keep_units(self, units: dict[bytes, int], commit: Commit) -> None:
         """Keep the units of the public keys for the last trigger."""
@@ -146,10 +157,10 @@ class WindowKeys(Generic[States]):
         for items in self._store.scan_chunks(self._published, prefix_end(self._published), _CHUNK):
             yield [key[len(self._published) :] for key, _ in items], self._strategy.unpack([row for _, row in items])
 
-    def _read_unpublished(self, keys: list[bytes]) -> Iterator[tuple[list[bytes], States, Int32s]]:
+    def _read_unpublished(self, keys: Iterable[bytes]) -> Iterator[tuple[list[bytes], States, Int32s]]:
         """(keys, states, due) in chunks. due: int32[n], the trigger where the index has each key; 0 for keys never seen."""
-        for start in range(0, len(keys), _CHUNK):
-            chunk = keys[start : start + _CHUNK]
+        left = iter(keys)
+        while chunk := list(islice(left, _CHUNK)):
             found = self._store.get([self._unpublished + key for key in chunk])
             never_seen = [key for key, row in zip(chunk, found, strict=True) if row is None]
             rows = [row for row in found if row is not None]

@@ -1,14 +1,20 @@
 """Closing rows over windows, from bound to the published rows: the slow reference, restarts, and what stays in the state."""
 
+import gc
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import ReplayMismatch
-from susurrus.mechanisms.histogram.evidence_memory import EvidenceTest, PastRows
+from susurrus.mechanisms.histogram.evidence_memory import ClosingRows, EvidenceTest, PastRows
+from susurrus.mechanisms.histogram.evidence_states import EvidenceStates
 from tests.agents.histogram.test_remembered import (
     FAR,
     HOUR,
@@ -18,6 +24,7 @@ from tests.agents.histogram.test_remembered import (
     Both,
     Event,
     ours,
+    published_since,
     start_of,
 )
 from tests.agents.stages import EPOCH, SECRET, number_of
@@ -121,14 +128,7 @@ def test_keys_are_tested_on_days_on_which_nobody_brings_them(tmp_path: Path, mon
     """Else whoever is the only one to bring a key would be seen. They are found only rarely, so tests are counted."""
     events = [event for event in events_of(3) if event[2] < LENGTH]
     tested: list[int] = []
-    found = EvidenceTest.found
-
-    def counted(test: EvidenceTest, *arguments: Any, **constants: Any) -> Any:
-        past: PastRows = arguments[3]
-        tested.append(int((past.in_play & past.opened).any(axis=1).sum()))
-        return found(test, *arguments, **constants)
-
-    monkeypatch.setattr(EvidenceTest, "found", counted)
+    monkeypatch.setattr(EvidenceTest, "found", counting(tested))
     both = Both(tmp_path, adding_up(), events, last=last_of()).until(LENGTH - 1)
     brought = {key for *_, key, _ in events}
     unpublished = brought - {key for _, _, key in both.rows()}
@@ -145,6 +145,7 @@ def test_keys_are_tested_on_days_on_which_nobody_brings_them(tmp_path: Path, mon
 # ---- exactly once ----------------------------------------------------------------------------------------------------
 
 ONCE: dict[str, Any] = {"remember": 4}
+SHOWN = ("histogram", "latest", "progress", "ledger")
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +183,30 @@ def test_restarts_and_spills_anywhere_change_no_byte(seed: int, quiet: Both, tmp
             runner.restart()
     assert both.finish().outputs() == quiet.outputs()
     assert [runner.state() for runner in both.releases] == [runner.state() for runner in quiet.releases]
+
+
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_the_size_of_the_chunks_in_which_the_table_is_read_changes_no_byte(
+    chunk: int, quiet: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("susurrus.agents.histogram.evidence._CHUNK", chunk)
+    both = run(tmp_path, adding_up(**ONCE), events_of(4))
+    assert both.outputs() == quiet.outputs()
+    assert [runner.state() for runner in both.releases] == [runner.state() for runner in quiet.releases]
+
+
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_the_size_of_the_chunks_in_which_keys_are_tested_changes_nothing_that_is_public(
+    chunk: int, quiet: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of the internal published-keys follows it; what is in there does not."""
+    monkeypatch.setattr("susurrus.agents.histogram.evidence._CHUNK", chunk)
+    monkeypatch.setattr("susurrus.agents.histogram.window_keys._CHUNK", chunk)
+    both = run(tmp_path, adding_up(**ONCE), events_of(4))
+    for mine, others in zip(both.releases, quiet.releases, strict=True):
+        assert mine.to(*SHOWN) == others.to(*SHOWN)
+        assert mine.state() == others.state()
+    assert [published_since(both, day) for day in range(DAYS)] == [published_since(quiet, day) for day in range(DAYS)]
 
 
 @pytest.mark.parametrize("change", ["a key less", "another row", "a window less", "none"])
@@ -225,6 +250,65 @@ def test_the_state_has_what_the_next_windows_need_and_no_more(windows: int, tmp_
         brought = {key for _, _, interval, _, _, key, _ in events if oldest <= interval // LENGTH <= day}
         named = {key for start, _, key in both.rows() if start >= start_of(oldest)}
         assert kept == brought | named
+
+
+def test_memory_follows_the_keys_of_the_window_and_not_those_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody brings any of the keys that windows before have weighed, and all are tested."""
+    monkeypatch.setattr("susurrus.agents.histogram.evidence._CHUNK", 200)
+    monkeypatch.setattr("susurrus.agents.histogram.window_keys._CHUNK", 200)
+    most = {}
+    for stored in (1_000, 10_000):
+        both = Both(tmp_path / str(stored), adding_up(), [], last=last_of()).until(2 * LENGTH - 2)
+        release = both.releases[0]
+        stage = release.stage
+        assert isinstance(stage, ReleaseStage)
+        window = WindowIndex(both.services.ledger.first_window + 1)
+        some = ClosingRows(values=np.zeros(stored), users=np.ones(stored, np.int64), opened=np.ones(stored, np.bool_))
+        rows = EvidenceStates.empty(stored, 3).after(some, np.zeros(stored, np.bool_)).pack(WindowIndex(window - 1))
+        release.store.write([(b"x%06d" % key, row) for key, row in enumerate(rows)], meta=b"m")
+        release.store.flush()
+        release.store._clean = {}  # what was written last may be read from memory until the next flush
+        tested: list[int] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(EvidenceTest, "found", counting(tested))
+            gc.collect()
+            tracemalloc.start()
+            stage._last_trigger(window, Interval(2 * LENGTH - 1))
+            most[stored] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert sum(tested) == stored
+        assert max(tested) <= 200
+    assert most[10_000] < 1.3 * most[1_000]
+
+
+def counting(tested: list[int]) -> Any:
+    """`EvidenceTest.found`, which also says how many keys of each step were in play."""
+    found = EvidenceTest.found
+
+    def counted(test: EvidenceTest, *arguments: Any, **constants: Any) -> Any:
+        past: PastRows = arguments[3]
+        tested.append(int((past.in_play & past.opened).any(axis=1).sum()))
+        return found(test, *arguments, **constants)
+
+    return counted
+
+
+def test_keys_that_nothing_happens_to_are_not_written_again(tmp_path: Path) -> None:
+    """Their rows say how old they are. So a commit has the keys of its window, however many others the table has."""
+    events = [event for event in events_of(3) if event[2] < LENGTH]
+    both = Both(tmp_path, adding_up(), events, last=last_of()).until(LENGTH - 1)
+    rows = [{name: row for name, row in runner.state().items() if name[:1] == b"x"} for runner in both.releases]
+    named = {key for _, _, key in both.rows()}
+    both.until(2 * LENGTH - 1)
+    news = {key for start, _, key in both.rows() if start == start_of(1)} - named
+    for before, runner in zip(rows, both.releases, strict=True):
+        after = {name: row for name, row in runner.state().items() if name[:1] == b"x"}
+        assert len(before) > 20
+        assert {name: row for name, row in after.items() if name[1:] not in news} == {
+            name: row for name, row in before.items() if name[1:] not in news
+        }
 
 
 def test_without_the_option_there_is_no_such_state(tmp_path: Path) -> None:
