@@ -90,7 +90,7 @@ def test_commands_before_and_beside_a_worker(kafka: Broker, tmp_path: Path, topi
         planned = json.loads(run(pipeline, "plan", "--raw-records", "65", "--seeds", "1", "--json"))
         assert planned["input"]["records_read"] == 65
         assert planned["input"]["records_dropped"] == {"MISSING_USER": 5}
-        tuned = run(pipeline, "tune", "--window", "current", "--yes", "--epsilon", "1")
+        tuned = run(pipeline, "tune", "--window", day(NOW), "--yes", "--epsilon", "1")
         assert "max_records_per_user" in tuned
 
         pipeline.start()

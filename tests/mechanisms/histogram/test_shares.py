@@ -85,8 +85,8 @@ def test_costs_are_in_the_ratio_of_the_shares_and_add_up_to_what_equal_ones_do(n
         (error**2 - 1 / 12) / column.bound**2 / unit
         for error, column, unit in zip(strategy.standard_errors()[-1], columns, units, strict=True)
     ]
-    # Large noise is on coarser grids, also for the scales of toeplitz's columns.
-    assert found == pytest.approx([found[0]] * 4, rel=1e-4 if name != "toeplitz" else 5e-3)
+    # Large noise is on coarser grids; so are the scales of the columns of toeplitz, which "declared keys" is, too.
+    assert found == pytest.approx([found[0]] * 4, rel=5e-3 if STRATEGIES[name]["strategy"] == "toeplitz" else 1e-4)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
