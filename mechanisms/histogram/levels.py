@@ -148,8 +148,21 @@ class Levels(Strategy[FactoredStates]):
             pooled_rows=_pooled(
                 [(level, index, step.pooled_rows) for (level, index), step in zip(places, steps, strict=True)]
             ),
-            closing=_closing([(len(step.published), step.closing) for step in steps], back),
+            closing=self._closing(trigger, [(len(step.published), step.closing) for step in steps], back),
         )
+
+    def _closing(
+        self, trigger: Trigger, parts: list[tuple[int, ClosingRows | None]], back: npt.NDArray[np.intp]
+    ) -> ClosingRows | None:
+        """The closing rows of the keys of all levels. Those of a level that measures no lists were not weighed, also where no other
+        level has a key in this step.
+
+        parts: by level, the number of its keys and their rows. back: where each key's row is among them.
+        """
+        if self.evidence_windows == 1 or trigger != self.plan.triggers:
+            return None
+        whole = [ClosingRows.none(size) if rows is None else rows for size, rows in parts]
+        return ClosingRows.concatenate(whole).take(back)
 
     def unbrought(self, keys: Sequence[bytes], noise: WindowNoise) -> Floats:
         """By the level of each key; 0 at levels that do not add up windows, where no key is weighed."""
@@ -239,14 +252,3 @@ def _pooled(parts: list[tuple[int, npt.NDArray[np.intp], PooledRows | None]]) ->
     found = np.concatenate(index)
     order = np.argsort(found)
     return PooledRows(index=found[order], evidence=np.concatenate(evidence)[order])
-
-
-def _closing(parts: list[tuple[int, ClosingRows | None]], back: npt.NDArray[np.intp]) -> ClosingRows | None:
-    """The closing rows of all levels; None where no level has any.
-
-    parts: (number of keys, rows). back: where each key's row is among them.
-    """
-    if all(rows is None for _, rows in parts):
-        return None
-    whole = [ClosingRows.none(size) if rows is None else rows for size, rows in parts]
-    return ClosingRows.concatenate(whole).take(back)

@@ -118,6 +118,22 @@ def test_shares_that_follow_the_output_move_from_window_to_window_and_rows_of_al
     assert sum(map(len, found_late(both)[1:])) > 5
 
 
+def test_a_level_without_keys_to_find_takes_no_part(tmp_path: Path) -> None:
+    """The total over all keys is public, and measures no lists. In its partition it is the only key that is public before the
+    last triggers."""
+    grouped = {"topic": "raw", "user": "host", "key": ["url"], "null_key": "value", "grouping_sets": [["url"], []]}
+    made, events = adding_up(input=grouped), events_of(7)
+    both = run(tmp_path, made, events)
+    raw = [
+        (source, offset, WINDOW + interval * HOUR, {"host": user.decode(), "url": json.loads(key), "amount": value})
+        for source, offset, interval, _, user, key, value in events
+    ]
+    levels = [expected(made.settings, raw, secret=SECRET, epoch=EPOCH, level=level) for level in (0, 1)]
+    of_keys = {(*at, key.removeprefix(b'["a",')[:-1]): row for (*at, key), row in levels[0].items()}
+    assert both.rows() == of_keys | {(*at, b"null"): row for (*at, _), row in levels[1].items()}
+    assert sum(map(len, found_late(both)[1:])) > 5
+
+
 def test_more_is_found_than_by_windows_alone(tmp_path: Path) -> None:
     events = events_of(2)
     alone, four = (found_late(run(tmp_path / f"{n}", adding_up(n), events)) for n in (1, 4))
@@ -239,7 +255,8 @@ def test_other_evidence_is_refused_before_anything_is_published(change: str, tmp
 @pytest.mark.parametrize("windows", [2, 4])
 def test_the_state_has_what_the_next_windows_need_and_no_more(windows: int, tmp_path: Path) -> None:
     events = events_of(5)
-    both = Both(tmp_path, adding_up(windows), events, last=last_of())
+    # Of keys that no window tests nothing is kept.
+    both = Both(tmp_path, adding_up(windows, keys={"declared": ["k3", "nobody"]}), events, last=last_of())
     first = both.services.ledger.first_window
     for day in range(DAYS):
         both.until((day + 1) * LENGTH - 1)
@@ -249,7 +266,7 @@ def test_the_state_has_what_the_next_windows_need_and_no_more(windows: int, tmp_
         assert measured == {first + each for each in range(oldest, day + 1)}
         brought = {key for _, _, interval, _, _, key, _ in events if oldest <= interval // LENGTH <= day}
         named = {key for start, _, key in both.rows() if start >= start_of(oldest)}
-        assert kept == brought | named
+        assert kept == (brought | named) - {b'"k3"', b'"nobody"'}
 
 
 def test_memory_follows_the_keys_of_the_window_and_not_those_of_the_table(

@@ -173,6 +173,25 @@ def test_a_step_is_the_steps_of_the_levels(strategy, columns):
         assert (own.evidence[:, 0] == level_of([keys[i] for i in own.index.tolist()])).all()
 
 
+def test_where_windows_add_up_every_step_of_a_last_trigger_has_closing_rows():
+    """Also one of keys of a level alone that measures no lists: nobody has weighed them."""
+    plan = replace(plan_of_levels(Closing, epsilon=20.0, triggers=4), evidence_windows=2)
+    whole, keys = build_strategy(plan), [b'["c"]', b'["a","DE"]']
+    users = np.array([300, 300])
+    for trigger in (3, 4):
+        lists = None
+        if trigger == 4:
+            lists = ListSums(users=users, weight=users << 20, public_weight=users * 0, unit=users * 0)
+        given = Increments(users=users, weight=users << 20, sums=users[:, None], lists=lists)
+        for rows, weighed in (([0], [0]), ([0, 1], [0, 300])):
+            index, declared = np.array(rows), np.array([True, False])[rows]
+            some = [keys[row] for row in rows]
+            step = whole.step(trigger, some, whole.empty(len(rows)), given.take(index), noise(), declared)
+            assert (step.closing is None) == (trigger == 3)
+            if step.closing is not None:
+                assert step.closing.users.tolist() == weighed
+
+
 def test_rows_are_calibrated_with_those_of_their_level_only():
     strategy = build_strategy(plan_of_levels(Closing, triggers=4))
     rng = np.random.default_rng(2)
