@@ -35,6 +35,18 @@ SCHEMA = RowSchema(
                 "rows of rolling at this trigger, where there is a rolling view",
                 "optional",
             ),
+            Field(
+                "remembered",
+                Leaf.INTEGER,
+                "keys of this partition that are public because the window before has published them, where keys are remembered",
+                "optional",
+            ),
+            Field(
+                "persistence",
+                Leaf.NUMBER,
+                "how much of an earlier window had lasted, which the window's shares of the budget follow: 0 to 1, in tenths",
+                "optional",
+            ),
             Field("epoch", Leaf.TEXT, "as in the rows"),
             Field("epoch_number", Leaf.INTEGER, "a newer epoch has a higher one"),
             Field("schema", Leaf.INTEGER, "increases when a known member changes its meaning"),
@@ -51,7 +63,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     window: start in ms. trigger: 1..of_triggers; 0 where the window is skipped. partition: of histogram. rows: published rows,
     a function of the rows. epoch: as in the rows, hex. epoch_number: 1, 2, …; a newer epoch has a higher one. rolling_rows: rows of
-    the rolling view, None where the trigger has none.
+    the rolling view, None where the trigger has none. remembered: keys of the partition that the window before has handed on, 0
+    before it is over; None where no keys are remembered. persistence: kappa of the window, 0 to 1; None where shares follow
+    nothing. Both are functions of released rows (docs/guarantees/memory.md), so a reader learns nothing from them.
     """
 
     window: int
@@ -63,6 +77,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     epoch: str
     epoch_number: int = 1
     rolling_rows: int | None = None
+    remembered: int | None = None
+    persistence: float | None = None
 
     @property
     def skips(self) -> bool:
@@ -84,6 +100,8 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of_partitions: Annotated[int, msgspec.Meta(ge=1)]
     rows: Annotated[int, msgspec.Meta(ge=0)]
     rolling_rows: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    remembered: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    persistence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     epoch: str
     epoch_number: Annotated[int, msgspec.Meta(ge=1)]
     schema: int

@@ -13,6 +13,7 @@ from susurrus.agents.cli.given import settings_of
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.finding import Finding
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.histogram.window_memory import limits
 from susurrus.agents.pipelines import pipeline_of, tables_of
 from susurrus.agents.types.durations import format_duration
 
@@ -188,6 +189,8 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
             "remembered",
             f"keys whose last row has at least {at_least} are public from the next window's beginning, at no cost",
         )
+    if said := limits(settings):
+        yield "it helps", said
     if settings.follows_persistence:
         yield (
             "shares",

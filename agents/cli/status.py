@@ -111,6 +111,7 @@ def picture(found: PipelineStatus, pipeline: Pipeline[Any], *, every: bool, widt
     return Group(
         _head(found, pipeline),
         *_budget(found),
+        *_memory(found, pipeline),
         _stages(found, settings),
         *([_partitions(found.partitions, settings, width)] if every else []),
         *([Text("")] if found.problems or found.changed else []),
@@ -121,6 +122,11 @@ def picture(found: PipelineStatus, pipeline: Pipeline[Any], *, every: bool, widt
 
 def _budget(found: PipelineStatus) -> list[Text]:
     return [] if found.account is None else [headline(found.account)]
+
+
+def _memory(found: PipelineStatus, pipeline: Pipeline[Any]) -> list[Text]:
+    sentences = pipeline.memory_sentences(found.newest) if found.epoch else ()
+    return [Text(f"memory: {'; '.join(sentences)}")] if sentences else []
 
 
 def records(

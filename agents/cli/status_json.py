@@ -30,6 +30,7 @@ def status_json(
         "workers": found.workers,
         "rebalancing": found.rebalancing,
         "changed": list(found.changed),
+        "memory": pipeline.memory(found.newest),
         "starting": [asdict(finding) for finding in starting],
         "records": outcomes_json(pipeline, facts) if pipeline.outcomes else None,
         "findings": [asdict(finding) for finding in findings],

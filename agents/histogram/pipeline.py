@@ -6,7 +6,7 @@ raw ──route──▶ by-user ──bound──▶ bounded ──release─�
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +19,7 @@ from susurrus.agents.display.board import Board
 from susurrus.agents.display.view import View, Wanted
 from susurrus.agents.expressions.computation import expression_names, paths_of
 from susurrus.agents.finding import Finding
+from susurrus.agents.histogram import window_memory
 from susurrus.agents.histogram.about_columns import about_columns
 from susurrus.agents.histogram.board import HistogramBoard
 from susurrus.agents.histogram.column_settings import ColumnSettings
@@ -286,6 +287,15 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
         progress = self._progress(clients)
         progress.refresh()
         return progress.release(epoch)
+
+    def memory(self, newest: NewestRelease | None) -> Mapping[str, Any] | None:
+        """See window_memory.py."""
+        return window_memory.as_json(self.settings, newest)
+
+    def memory_sentences(self, newest: NewestRelease | None) -> Sequence[str]:
+        """See window_memory.py."""
+        said = window_memory.sentence(self.settings, newest)
+        return [*([said] if said else []), *window_memory.present_limits(self.settings, newest)]
 
     def check_topics(
         self, admin: AdminClient, raw_topics: Sequence[str] | None = None, raw_admin: AdminClient | None = None

@@ -7,10 +7,10 @@ the state does not know of would be published again, with the same noise and per
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from susurrus.agents.kafka.clients import Clients
-from susurrus.agents.runtime.facts import NewestRelease
+from susurrus.agents.runtime.facts import NewestRelease, WindowMemory
 from susurrus.mechanisms.calendar import Calendar, Interval, Trigger
 from susurrus.mechanisms.errors import Refusal
 from susurrus.topics import progress as codec
@@ -78,8 +78,20 @@ class PublicProgress:
         if not found or len(found) < found[0][1].of_partitions:
             return None
         interval, said = min(found, key=lambda entry: entry[0])
-        rows = sum(each.rows for _, each in found)
-        return NewestRelease(interval=interval, trigger=said.trigger, of_triggers=said.of_triggers, rows=rows)
+        announced = [each for _, each in found]
+        return NewestRelease(
+            interval=interval,
+            trigger=said.trigger,
+            of_triggers=said.of_triggers,
+            rows=sum(each.rows for each in announced),
+            memory=memory_of([each for each in announced if each.window == said.window]),
+        )
+
+    def last(self, partition: int, epoch: str) -> codec.Progress | None:
+        """The newest record of a partition in an epoch, as far as it was read."""
+        with self._lock:
+            found = self._newest.get((epoch, partition))
+        return None if found is None else found[1]
 
     def ahead(self, partition: int, *, epoch: str, number: int, closed: Interval) -> codec.Progress | None:
         """A public record that contradicts a release partition in this epoch which has closed intervals up to ``closed``.
@@ -94,3 +106,13 @@ class PublicProgress:
                 elif said.epoch_number >= number:
                     return said
         return None
+
+
+def memory_of(announced: Sequence[codec.Progress]) -> WindowMemory | None:
+    """What a window has from those before it. announced: of this window, one of each partition that is in it; at least one."""
+    first = announced[0]
+    if first.remembered is None and first.persistence is None:
+        return None
+    numbers = [said.remembered for said in announced if said.remembered is not None]
+    whole = len(numbers) == first.of_partitions
+    return WindowMemory(window=first.window, remembered=sum(numbers) if whole else None, persistence=first.persistence)

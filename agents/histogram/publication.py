@@ -16,6 +16,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from susurrus.agents.histogram.candidates import Candidates
@@ -32,12 +33,13 @@ from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.runtime.chain import chain_key
 from susurrus.agents.runtime.commit import Commit, Output
 from susurrus.agents.runtime.store import Store
-from susurrus.mechanisms.calendar import Trigger, WindowIndex
+from susurrus.mechanisms.calendar import Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.topics import histogram as histogram_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import progress as progress_codec
 from susurrus.topics.histogram import ColumnRows
+from susurrus.topics.progress import Progress
 
 _CHAIN = b"c"
 _DIGESTS_KEPT_WINDOWS = 32
@@ -73,6 +75,8 @@ class Publication:
         self._rolling = RollingView(services, store, plans) if services.settings.window.rolling else None
         self._forgets = self._rolling is None
         """Whether rows of an earlier rolling view may still be kept."""
+        self.announced: Progress | None = None
+        """What the newest trigger says in public of its window, as far as that is known here."""
 
     def publish(
         self,
@@ -98,11 +102,18 @@ class Publication:
         else:
             commit.drops.append((place, place + b"\0"))
         view = self._view(window, trigger, rows, commit)
+        number = len(display.rows.keys)
+        self.announced = said = msgspec.structs.replace(
+            self._progress(window, trigger),
+            rows=number,
+            rolling_rows=None if view is None else len(view),
+            remembered=display.remembered,
+            persistence=self._plans.announced(window),
+        )
         if known is None:
-            number = len(display.rows.keys)
             commit.outputs += self._rows(window, trigger, display)
             commit.outputs += self._view_rows(window, trigger, view)
-            commit.outputs.append(self._progress(window, trigger, number, None if view is None else len(view)))
+            commit.outputs.append(self._announce(said))
             commit.outputs += self._digests(window, trigger, number, digest.hex())
         return known is None
 
@@ -208,26 +219,27 @@ class Publication:
         present = table.smoothed.present[:, source]
         return replace(rows, smoothed=smoothed, smoothed_rows=present) if present.any() else rows
 
-    def _progress(self, window: WindowIndex, trigger: Trigger, rows: int, rolling_rows: int | None) -> Output:
-        key, value = progress_codec.encode(
-            progress_codec.Progress(
-                window=self._calendar.window_start(window),
-                trigger=trigger,
-                of_triggers=self._calendar.triggers_of(window),
-                partition=self._partition,
-                of_partitions=self._services.settings.topics.bounded_partitions,
-                rows=rows,
-                rolling_rows=rolling_rows,
-                epoch=self._ledger.epoch,
-                epoch_number=self._ledger.epoch_number,
-            )
+    def _progress(self, window: WindowIndex, trigger: Trigger) -> Progress:
+        """What says that a trigger without rows is complete."""
+        return Progress(
+            window=self._calendar.window_start(window),
+            trigger=trigger,
+            of_triggers=self._calendar.triggers_of(window),
+            partition=self._partition,
+            of_partitions=self._services.settings.topics.bounded_partitions,
+            rows=0,
+            epoch=self._ledger.epoch,
+            epoch_number=self._ledger.epoch_number,
         )
-        message = {"key": key, "value": value, "timestamp": self._stamp(window, trigger)}
-        return Output(self._services.topic("progress"), 0, [message])
+
+    def _announce(self, said: Progress) -> Output:
+        key, value = progress_codec.encode(said)
+        stamp = self._stamp(self._calendar.window_at(WindowStart(said.window)), Trigger(said.trigger))
+        return Output(self._services.topic("progress"), 0, [{"key": key, "value": value, "timestamp": stamp}])
 
     def skipped(self, window: WindowIndex) -> Output:
         """What says in public that a window is skipped."""
-        return self._progress(window, Trigger(0), 0, None)
+        return self._announce(self._progress(window, Trigger(0)))
 
     def _digests(self, window: WindowIndex, trigger: Trigger, rows: int, digest: str) -> list[Output]:
         """The trigger's digest for the ledger; with a window's last one, those of an old window are withdrawn."""

@@ -31,6 +31,7 @@ from susurrus.agents.histogram.services import HistogramServices
 from susurrus.agents.histogram.shown_rows import Display, ShownRows
 from susurrus.agents.histogram.table import Gathered, Rows, SortedRows, gather
 from susurrus.agents.histogram.window_keys import WindowKeys
+from susurrus.agents.histogram.window_memory import gauges_of, possible_evidence
 from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
@@ -82,6 +83,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         adds_up = self._strategy.evidence_windows > 1
         self._evidence = EvidenceTable(services, store, self._noise, self._plans) if adds_up else None
         self._shown = None if self._memory is None else ShownRows(store, self._memory, self._declared)
+        self._evidence_windows = possible_evidence(settings)
         self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
         self._begins: dict[WindowIndex, bool] = {}
         """Whether a window begins, as far as that is known."""
@@ -89,6 +91,10 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         """Windows whose charge is committed but not read back yet."""
         services.read_published_keys()
         self._compare_with_public()
+
+    def report(self) -> dict[str, Any]:
+        """Counters, the last closed interval, and what the newest trigger has from windows before."""
+        return {**super().report(), "gauges": gauges_of(self._publication.announced, self._evidence_windows)}
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
@@ -122,6 +128,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             self.partition, epoch=ledger.epoch, number=ledger.epoch_number, closed=self._intervals.closed
         )
         if said is None:
+            self._publication.announced = public.last(self.partition, ledger.epoch)
             return
         reached = format_time(self._calendar.boundary(self._intervals.closed))
         raise MorePublic(

@@ -33,10 +33,12 @@ _BY_ITS_ROW, _FOUND = b"\0", b"\1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
-    """rows: those that are shown. withdrawn: keys that were shown at the trigger before and are not now, in byte order."""
+    """rows: those that are shown. withdrawn: keys that were shown at the trigger before and are not now, in byte order. remembered:
+    how many keys the window before has handed on, 0 before it is over; None where no keys are remembered."""
 
     rows: SortedRows
     withdrawn: list[bytes]
+    remembered: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class ShownRows:
         """
         known = self._window(window, trigger)
         if known is None or not len(known.remembered):
-            return rows, Display(rows=rows, withdrawn=[])
+            return rows, Display(rows=rows, withdrawn=[], remembered=0)
         found: dict[bytes, bytes] = {}
         if trigger == self._memory.enters and trigger > 1:
             entering = known.places.keys() & set(rows.keys)
@@ -85,7 +87,8 @@ class ShownRows:
         }
         withdrawn = sorted(known.seen.keys() - now.keys())
         self._keep(window, trigger, known, now, withdrawn, commit)
-        return whole, Display(rows=whole.take(np.flatnonzero(is_shown)), withdrawn=withdrawn)
+        shown_rows, number = whole.take(np.flatnonzero(is_shown)), len(known.remembered)
+        return whole, Display(rows=shown_rows, withdrawn=withdrawn, remembered=number)
 
     def _window(self, window: WindowIndex, trigger: Trigger) -> _Window | None:
         """None before the window's list holds, and in an epoch's first window."""

@@ -90,6 +90,10 @@ class WindowPlans:
         """kappa in tenths; 0 where shares follow nothing. Raises KeyError for a window that is not decided."""
         return self._known[window] if self._follows else 0
 
+    def announced(self, window: WindowIndex) -> float | None:
+        """kappa as `progress` announces it; None where shares follow nothing. Raises as `persistence_of`."""
+        return self._known[window] / TENTHS if self._follows else None
+
     def strategy_of(self, window: WindowIndex) -> Strategy[Any]:
         """The mechanism of a window. Raises as `persistence_of`."""
         return self._services.strategy_of(window, self.persistence_of(window))

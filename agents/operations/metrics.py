@@ -41,6 +41,18 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "susurrus_partition_lag_intervals": ("Public trigger intervals that should be closed and are not.", _PLACE),
     "susurrus_partition_seconds_since_commit": ("Seconds since this worker's last commit for the partition.", _PLACE),
     "susurrus_stage_committed": ("Totals of a partition's whole life, as committed.", (*_PLACE, "total")),
+    "susurrus_release_remembered_keys": (
+        "Keys that are public in the newest window because the window before has published them.",
+        _PLACE,
+    ),
+    "susurrus_release_persistence": (
+        "How much of an earlier window had lasted, 0 to 1, which the newest window's shares of the budget follow.",
+        _PLACE,
+    ),
+    "susurrus_release_evidence_windows": (
+        "Windows whose measurements of a key that is not published add up; 1: none but the present one.",
+        _PLACE,
+    ),
     "susurrus_store_bytes": ("Size of the partition's local store on the disk.", _PLACE),
     "susurrus_privacy_budget_windows_left": ("Windows that [budget] still allows; not where it renews.", ()),
     "susurrus_privacy_budget_share_spent": (
@@ -58,6 +70,8 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
 }
 """Help text and labels of every gauge, without the label pipeline, which all have."""
+_REPORTED: Final = "susurrus_release_"
+"""What begins the names of the gauges that a stage reports itself (`Stage.report`)."""
 CHARGED: Final[Mapping[str, str]] = {
     "susurrus_privacy_windows_charged_total": "Windows charged, in all epochs.",
     "susurrus_privacy_epsilon_charged_total": "Sum of epsilon over the windows charged.",
@@ -119,7 +133,8 @@ class WorkerCollector(Collector):
             (task.stage_name, str(task.partition)): task for _, task in sorted(self._supervisor.group.tasks.items())
         }
         states = {place: state_of(task, task.stall()) for place, task in tasks.items()}
-        closed = {place: task.report().get("interval") for place, task in tasks.items()}
+        reports = {place: task.report() for place, task in tasks.items()}
+        closed = {place: report.get("interval") for place, report in reports.items()}
         commits = {place: task.committing for place, task in tasks.items()}
         calendar, now, due = self._settings.calendar, time.monotonic(), due_interval(self._settings)
         reads: dict[tuple[str, ...], float] = {
@@ -143,6 +158,11 @@ class WorkerCollector(Collector):
                 (*at, name): total for at, c in commits.items() for name, total in c.counters.items()
             },
             "susurrus_store_bytes": {at: c.store_bytes for at, c in commits.items()},
+            **{
+                name: {at: report.get("gauges", {}).get(name.removeprefix(_REPORTED)) for at, report in reports.items()}
+                for name in GAUGES
+                if name.startswith(_REPORTED)
+            },
         }
 
     def _of_privacy(self) -> Values:

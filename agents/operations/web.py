@@ -84,6 +84,7 @@ class Pages:
             lines.append(
                 f"{task.name} ({topic} {partition}): {state_of(task, reason)}, "
                 f"position {facts['position']}, interval {facts.get('interval', '-')}"
+                + "".join(f", {name} {value:g}" for name, value in facts.get("gauges", {}).items())
                 + (f", {reason}" if reason else "")
             )
         return "\n".join(lines) + "\n"

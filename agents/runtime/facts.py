@@ -56,14 +56,26 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowMemory:
+    """What a window has from those before it, as its newest release says in public. window: start in ms. remembered: keys that it
+    began with, of all partitions; None where nothing is remembered, or while a partition has not said it. persistence: kappa, 0 to
+    1; None where shares follow nothing."""
+
+    window: int
+    remembered: int | None
+    persistence: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewestRelease:
     """What readers see. interval: the last one that all partitions have published. trigger, of_triggers: of its window.
-    rows: of all partitions."""
+    rows: of all partitions. memory: of its window; None where windows have nothing of earlier ones."""
 
     interval: int
     trigger: int
     of_triggers: int
     rows: int
+    memory: WindowMemory | None = None
 
 
 _UNKNOWN: Final = PartitionTotal()

@@ -5,11 +5,11 @@ a Pipeline and never which kind it is.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from confluent_kafka.admin import AdminClient
 from typing_extensions import TypeVar
@@ -224,6 +224,14 @@ class Pipeline(ABC, Generic[S]):
     def newest_release(self, clients: Clients, epoch: str) -> NewestRelease | None:
         """The newest release of an epoch, where the kind announces its releases in a public topic."""
         return None
+
+    def memory(self, newest: NewestRelease | None) -> Mapping[str, Any] | None:
+        """What the newest release's window has from windows before it, by name; None for a kind or pipeline without that."""
+        return None
+
+    def memory_sentences(self, newest: NewestRelease | None) -> Sequence[str]:
+        """The same in words, and what keeps it from doing anything just now; none where there is nothing to say."""
+        return ()
 
     def check_topics(
         self, admin: AdminClient, raw_topics: Sequence[str] | None = None, raw_admin: AdminClient | None = None

@@ -93,7 +93,8 @@ class Stage(ABC):
         return None
 
     def report(self) -> dict[str, Any]:
-        """Facts for `susurrus status`: counters and the last closed interval."""
+        """Facts for `susurrus status` and for metrics: counters, the last closed interval, and numbers that rise and fall
+        ("gauges", by what metrics call them), which are public."""
         return {"counters": dict(self.counters)}
 
 

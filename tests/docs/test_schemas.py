@@ -72,6 +72,8 @@ def test_what_the_codecs_write_follows_them() -> None:
         epoch="6f0c",
         epoch_number=1,
         rolling_rows=1,
+        remembered=1,
+        persistence=0.3,
     )
     header = rolling.RollingHeader(
         period_start=0,

@@ -27,10 +27,21 @@ def test_progress_survives_and_its_key_is_epoch_window_and_partition():
     assert progress.encode(msgspec.structs.replace(EXAMPLE, epoch="ff", epoch_number=3))[0] != key
 
 
+def test_what_a_window_has_from_those_before_it_is_said_where_there_is_such():
+    value = progress.encode(EXAMPLE)[1]
+    assert b"remembered" not in value
+    assert b"persistence" not in value
+    for remembered, persistence in ((0, 0.0), (12, 0.3), (5, None)):
+        said = msgspec.structs.replace(EXAMPLE, remembered=remembered, persistence=persistence)
+        assert progress.decode(progress.encode(said)[1]) == said
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("trigger", -1),
+        ("remembered", -1),
+        ("persistence", 1.1),
         ("partition", -1),
         ("rows", -1),
         ("window", "yesterday"),

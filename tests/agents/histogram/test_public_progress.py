@@ -10,6 +10,7 @@ import pytest
 from susurrus.agents.histogram.public_progress import PublicProgress
 from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.kafka.clients import TopicRecord
+from susurrus.agents.runtime.facts import WindowMemory
 from susurrus.agents.runtime.stage import MorePublic
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.errors import Refusal
@@ -169,6 +170,45 @@ def test_a_release_that_was_overtaken_while_it_started_is_not_told_that_its_stat
     assert len(set(map(repr, seen))) == len(seen)  # no two in a row are the same, which would be a refusal
     assert born(ReleaseStage, ours, runner.store, *read[-1])[1] == runner.position
     runner.close()
+
+
+def announced(partition: int, remembered: int | None, *, window: int = WINDOW, trigger: int = 2) -> bytes:
+    return codec.encode(
+        codec.Progress(
+            window=window,
+            trigger=trigger,
+            of_triggers=4,
+            partition=partition,
+            of_partitions=2,
+            rows=3,
+            epoch=EPOCHS[1],
+            remembered=remembered,
+            persistence=None if remembered is None else 0.3,
+        )
+    )[1]
+
+
+def test_the_newest_release_says_what_its_window_has_from_those_before_it(
+    topic: Topic, progress: PublicProgress
+) -> None:
+    def memory() -> WindowMemory | None:
+        progress.refresh()
+        newest = progress.release(EPOCHS[1])
+        return None if newest is None else newest.memory
+
+    topic.records = [announced(0, 5)]
+    assert memory() is None  # a partition is missing
+    topic.records += [announced(1, 7)]
+    assert memory() == WindowMemory(window=WINDOW, remembered=12, persistence=0.3)
+    day = progress._calendar.windows.usual
+    topic.records += [announced(0, 9, window=WINDOW + day, trigger=1)]
+    assert memory() == WindowMemory(window=WINDOW, remembered=None, persistence=0.3)  # one of them has gone on
+    topic.records += [announced(1, 9, window=WINDOW + day, trigger=1)]
+    assert memory() == WindowMemory(window=WINDOW + day, remembered=18, persistence=0.3)
+    topic.records += [announced(n, None, window=WINDOW + day, trigger=2) for n in (0, 1)]
+    assert memory() is None
+    assert progress.last(1, EPOCHS[1]) == codec.decode(topic.records[-1] or b"")
+    assert progress.last(1, EPOCHS[2]) is None
 
 
 def test_what_a_refusal_says_names_the_triggers_and_the_way_out(topic: Topic, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.histogram.smoothing import LEAST_ROWS, Smoothing
 from susurrus.topics import candidates, histogram, progress
 from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.partitioner import partition
 from susurrus.topics.wire.timestamps import parse_time
-from tests.agents.histogram.test_remembered import HOUR, LENGTH, WINDOWS, Both, events_of, ours, start_of
+from tests.agents.histogram.test_remembered import HOUR, LENGTH, PARTITIONS, WINDOWS, Both, events_of, ours, start_of
 from tests.agents.stages import EPOCH, SECRET, WINDOW
 from tests.reference import Memory as ReferenceMemory
 from tests.reference import canonical, expected
@@ -108,6 +109,22 @@ def test_latest_forgets_a_row_that_is_not_there_any_more(quiet: Both) -> None:
             there = {canonical(json.loads(key)["key"]) for key in folded}
             assert there == {key for start, at, key in rows if (start, at) == (start_of(window), trigger)}
     assert gone > 10
+
+
+def test_progress_says_how_many_keys_are_on_the_list(quiet: Both) -> None:
+    """Those of the partition, shown or not, at every trigger; and the stage's gauges say what it says last."""
+    for number, runner in enumerate(quiet.releases):
+        said = [progress.decode(value or b"") for *_, value, _ in runner.to("progress")]
+        for each in said:
+            window = (each.window - WINDOW) // (LENGTH * HOUR)
+            listed = sorted(quiet.handed_on(window)) if window else []
+            assert each.remembered == sum(partition(listed, PARTITIONS) == number)
+        assert len({each.remembered for each in said}) == WINDOWS
+        assert runner.stage.report()["gauges"] == {
+            "remembered_keys": said[-1].remembered,
+            "persistence": said[-1].persistence,
+            "evidence_windows": 1,
+        }
 
 
 def test_progress_and_candidates_know_of_shown_rows_alone(quiet: Both) -> None:

@@ -15,7 +15,7 @@ from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.histogram.persistence import LEAST_ROW
-from susurrus.topics import histogram, lasting_rows
+from susurrus.topics import histogram, lasting_rows, progress
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.histogram.test_remembered import (
     FAR,
@@ -91,6 +91,13 @@ def test_all_partitions_have_the_kappa_that_follows_from_the_rows_of_all(quiet: 
     assert len(set(counts)) == PARTITIONS
 
 
+def test_progress_says_the_kappa_of_its_window(quiet: Both) -> None:
+    for runner in quiet.releases:
+        said = [progress.decode(value or b"") for *_, value, _ in runner.to("progress")]
+        for window, kappa in enumerate(followed(quiet)):
+            assert {each.persistence for each in said if each.window == start_of(window)} == {kappa / 10}
+
+
 def test_rows_have_the_errors_of_their_windows_plan(quiet: Both) -> None:
     plan = quiet.services.strategy.plan
     for window, kappa in enumerate(followed(quiet)):
@@ -155,6 +162,8 @@ def test_where_shares_follow_nothing_nothing_is_told_or_kept(sections: dict[str,
     assert all(
         "persistence" not in runner.meta and "lasted" not in runner.meta for runner in both.releases if runner.meta
     )
+    said = [progress.decode(value or b"") for runner in both.releases for *_, value, _ in runner.to("progress")]
+    assert {each.persistence for each in said} == {None}
 
 
 def test_with_lateness_it_is_the_newest_window_that_was_complete_before(tmp_path: Path) -> None:

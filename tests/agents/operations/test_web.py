@@ -70,14 +70,15 @@ class Task(SimpleNamespace):
             "committing": SimpleNamespace(
                 position=12, committed_at=time.monotonic() - 5, store_bytes=4096, counters={"in": 100, "late": 2}
             ),
-            "alive_at": time.monotonic(), "context": SimpleNamespace(place=(stage, partition)),
+            "gauges": {}, "alive_at": time.monotonic(), "context": SimpleNamespace(place=(stage, partition)),
         }  # fmt: skip
         super().__init__(stage_name=stage, partition=partition, name=f"{stage}-{partition}", **(fields | changes))
 
     __hash__ = object.__hash__
 
     def report(self) -> dict[str, Any]:
-        return {"position": self.committing.position} | ({} if self.interval is None else {"interval": self.interval})
+        known = {} if self.interval is None else {"interval": self.interval}
+        return {"position": self.committing.position, "gauges": self.gauges} | known
 
     def stall(self) -> Finding | None:
         found: Finding | None = self.stalled
@@ -168,6 +169,18 @@ def test_the_page_in_words_gives_the_reason(serve: Any) -> None:
         "bound-1 (bound 1): stalled, position 12, interval 3, source 2 is missing; start it\n"
         "route-0 (route 0): running, position 12, interval 3\n",
     )
+
+
+def test_what_a_window_has_from_those_before_it_is_on_both_pages(serve: Any) -> None:
+    gauges = {"remembered_keys": 1234, "persistence": 0.7, "evidence_windows": 4}
+    port = serve(supervisor_of(Task("release", 0, gauges=gauges), Task("route", 0)))
+    found = parsed(get(port, "/metrics")[1])
+    assert {name: value for (name, labels), value in found.items() if name.startswith("susurrus_release_")} == {
+        f"susurrus_release_{name}": value for name, value in gauges.items()
+    }
+    assert found["susurrus_release_persistence", place("release", 0)] == 0.7
+    first = get(port, "/")[1].splitlines()[1]
+    assert first.endswith("interval 3, remembered_keys 1234, persistence 0.7, evidence_windows 4")
 
 
 def headers(port: int, **sent: str) -> tuple[int, dict[str, str]]:
