@@ -190,7 +190,7 @@ def _row(settings: HistogramSettings) -> Iterator[tuple[str, str]]:
             f"keys whose last row has at least {at_least} are public from the next window's beginning, at no cost",
         )
     if said := limits(settings):
-        yield "it helps", said
+        yield "memory needs", said
     if settings.follows_persistence:
         yield (
             "shares",

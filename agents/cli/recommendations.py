@@ -11,7 +11,16 @@ from rich.text import Text
 from susurrus.agents.display.drawing import GREY
 from susurrus.agents.frames import number
 from susurrus.agents.histogram.settings import HistogramSettings
-from susurrus.agents.planning.tune import Answer, Answers, Candidate, Question, Questions, choices, toml_lines
+from susurrus.agents.planning.tune import (
+    Answer,
+    Answers,
+    Candidate,
+    Question,
+    Questions,
+    choices,
+    larger_if_all_lasts,
+    toml_lines,
+)
 from susurrus.mechanisms.histogram.registry import build_strategy
 
 SCHEMA = 1
@@ -124,7 +133,19 @@ def _beyond(asked: Question) -> str:
 def _legend(settings: HistogramSettings) -> str:
     refined = build_strategy(settings.plan()).refined
     more = f', before what "{settings.choice.name}" measures once more' if refined else ""
-    return f"± : half of a 95 % interval at a window's last trigger{more}. It is the same for every key."
+    return f"± : half of a 95 % interval at a window's last trigger{more}. It is the same for every key.{_memory(settings)}"
+
+
+def _memory(settings: HistogramSettings) -> str:
+    """What the noise leaves out: tune looks at one window."""
+    if not settings.remember and settings.evidence_windows == 1:
+        return ""
+    text = " It is that of an epoch's first window: tune does not see what later windows have from those before them."
+    if settings.remember:
+        text += " There, rows of remembered keys are drawn to the window before and have smaller errors."
+    if (more := larger_if_all_lasts(settings)) is not None:
+        text += f" Other rows have up to {100 * more:.0f} % more noise, the more the more lasts."
+    return f"{text} To see that for a cap, use `susurrus plan`."
 
 
 def _table(found: Sequence[Candidate], columns: Sequence[str]) -> Table:
@@ -164,6 +185,7 @@ def as_dict(
         "epsilon": promise.epsilon,
         "mu": promise.mu,
         "users": {"estimate": answers.users, "margin": answers.users_margin},
+        "noise_of": "an epoch's first window",
         "recommendations": [
             {
                 "setting": "bounds.max_records_per_user" if answer.question.field is None else "bound",

@@ -126,7 +126,7 @@ def _budget(found: PipelineStatus) -> list[Text]:
 
 def _memory(found: PipelineStatus, pipeline: Pipeline[Any]) -> list[Text]:
     sentences = pipeline.memory_sentences(found.newest) if found.epoch else ()
-    return [Text(f"memory: {'; '.join(sentences)}")] if sentences else []
+    return [Text(f"memory: {' '.join(sentences)}")] if sentences else []
 
 
 def records(

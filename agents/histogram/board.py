@@ -60,6 +60,7 @@ class HistogramBoard(Board):
             "of_triggers": settings.triggers,
             "ranking": None if settings.top is None else str(settings.top.ranking),
             "rolling": settings.window.rolling,
+            "evidence_windows": settings.evidence_windows,
             "repeats": STRATEGIES[settings.choice.name].repeats,
         }
         self._tops: dict[int, TopRelease] = {}
@@ -128,7 +129,7 @@ class HistogramBoard(Board):
 
     def state(self, now: int) -> dict[str, Any]:
         """The windows that are kept, newest first, the newest announcement, and what is due."""
-        newest = self.announced.newest()
+        newest, memory = self.announced.newest(), self.announced.memory()
         return {
             **self._about,
             "windows": [self._summary(window) for window in self.windows][::-1],
@@ -140,6 +141,9 @@ class HistogramBoard(Board):
                 "seen": self.announced.seen(),
                 "of": self.announced.of_partitions,
             },
+            "memory": None
+            if memory is None
+            else {"window": memory.window, "remembered": memory.remembered, "persistence": memory.persistence},
             "skipped": sorted(self.announced.skipped)[-_SKIPPED:],
             "numbers": self._offered(),
             "due": next_due(self.settings, self.announced, now),

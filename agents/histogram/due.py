@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from susurrus.agents.histogram.public_progress import memory_of
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.runtime.facts import WindowMemory
 from susurrus.mechanisms.calendar import Interval, Trigger
 from susurrus.topics.progress import Progress
 
@@ -14,8 +16,8 @@ class Announced:
     """Which partitions have announced which triggers, from the topic `progress`; of the newest epoch alone."""
 
     number: int = 0
-    _newest: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The newest (window start, trigger) of each partition."""
+    _newest: dict[int, Progress] = field(default_factory=dict)
+    """The newest trigger of each partition."""
     of_partitions: int = 0
     skipped: set[int] = field(default_factory=set)
     """The starts of windows that are skipped, of the newest epoch."""
@@ -31,10 +33,10 @@ class Announced:
             known = said.window in self.skipped
             self.skipped.add(said.window)
             return not known
-        place = (said.window, said.trigger)
-        if self._newest.get(said.partition, (-1, 0)) >= place:
+        before = self._newest.get(said.partition)
+        if before is not None and _place(before) >= _place(said):
             return False
-        self._newest[said.partition] = place
+        self._newest[said.partition] = said
         return True
 
     def skips(self, window: int) -> bool:
@@ -43,12 +45,23 @@ class Announced:
 
     def newest(self) -> tuple[int, int] | None:
         """(window start in ms, trigger) of the newest trigger that any partition has announced."""
-        return max(self._newest.values(), default=None)
+        return max(map(_place, self._newest.values()), default=None)
 
     def seen(self) -> int:
         """How many partitions have announced the newest trigger."""
         newest = self.newest()
-        return sum(place == newest for place in self._newest.values())
+        return sum(_place(said) == newest for said in self._newest.values())
+
+    def memory(self) -> WindowMemory | None:
+        """What the newest window has from those before it; None where it has nothing of them, or nothing is announced."""
+        newest = self.newest()
+        said = [] if newest is None else [each for each in self._newest.values() if each.window == newest[0]]
+        return memory_of(said) if said else None
+
+
+def _place(said: Progress) -> tuple[int, int]:
+    """(window start in ms, trigger)."""
+    return said.window, said.trigger
 
 
 def behind_skipped(settings: HistogramSettings, skipped: Collection[int], interval: Interval) -> Interval:

@@ -294,8 +294,9 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
 
     def memory_sentences(self, newest: NewestRelease | None) -> Sequence[str]:
         """See window_memory.py."""
-        said = window_memory.sentence(self.settings, newest)
-        return [*([said] if said else []), *window_memory.present_limits(self.settings, newest)]
+        settings = self.settings
+        said = window_memory.sentence(settings, newest), window_memory.present_limits(settings, newest)
+        return [*filter(None, said)]
 
     def check_topics(
         self, admin: AdminClient, raw_topics: Sequence[str] | None = None, raw_admin: AdminClient | None = None

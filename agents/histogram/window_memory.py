@@ -6,8 +6,6 @@
 All of it is public: a function of released rows (docs/guarantees/memory.md), or of the configuration.
 """
 
-from collections.abc import Iterator
-
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.runtime.facts import NewestRelease
 from susurrus.mechanisms.histogram import calibration, smoothing
@@ -56,12 +54,12 @@ def sentence(settings: HistogramSettings, newest: NewestRelease | None) -> str:
             some = (
                 f"{memory.remembered:,} key{'' if memory.remembered == 1 else 's'}" if memory.remembered else "no key"
             )
-            parts.append(f"the window {settings.window.instant_text(memory.window)} has {some} of the one before it")
+            parts.append(f"The window {settings.window.instant_text(memory.window)} has {some} of the one before it")
         if memory.persistence is not None:
-            parts.append(f"kappa {memory.persistence:g}, the part of an earlier window that had lasted")
+            parts.append(f"kappa is {memory.persistence:g}, the part of an earlier window that had lasted")
     if settings.evidence_windows > 1:
-        parts.append(f"evidence over {settings.evidence_windows} windows")
-    return "; ".join(parts)
+        parts.append(f"{'evidence' if parts else 'Evidence'} over {settings.evidence_windows} windows")
+    return f"{'; '.join(parts)}." if parts else ""
 
 
 def limits(settings: HistogramSettings) -> str:
@@ -69,32 +67,32 @@ def limits(settings: HistogramSettings) -> str:
     if not settings.remember:
         return ""
     partitions = settings.topics.bounded_partitions
+    where = "the partition" if partitions == 1 else f"one of the {partitions} partitions"
     text = (
-        "the first window of an epoch has nothing of windows before it; a partition's rows are drawn to the window before from "
-        f"{smoothing.LEAST_ROWS} remembered keys on, so with {partitions} partition{'' if partitions == 1 else 's'} from about "
-        f"{smoothing.LEAST_ROWS * partitions:,} on"
+        f"the first window of an epoch has nothing of windows before it; rows of {where} are drawn to the window before from "
+        f"{smoothing.LEAST_ROWS} remembered keys there on"
     )
+    if partitions > 1:
+        text += f", so from about {smoothing.LEAST_ROWS * partitions:,} in all"
     if settings.measures_at_the_end:
         text += (
             f"; a window's last rows are calibrated from {calibration.LEAST_ROWS} rows of a kind on, and with fewer the budget "
-            "that follows kappa to the last trigger only costs"
+            "that moves to the last trigger only costs"
         )
     return text
 
 
-def present_limits(settings: HistogramSettings, newest: NewestRelease | None) -> Iterator[str]:
-    """What keeps memory from doing anything just now, in sentences."""
+def present_limits(settings: HistogramSettings, newest: NewestRelease | None) -> str:
+    """What keeps memory from doing anything just now; empty where nothing does, or nothing is known."""
     if not settings.remember:
-        return
+        return ""
     if newest is None:
-        yield "nothing is released yet, and the first window of an epoch has nothing of windows before it"
-        return
+        return "Nothing is released yet, and the first window of an epoch has nothing of windows before it."
     remembered = None if newest.memory is None else newest.memory.remembered
     partitions = settings.topics.bounded_partitions
     if remembered == 0:
-        yield "so its rows are what it has measured itself, as in the first window of an epoch"
-    elif remembered is not None and remembered < smoothing.LEAST_ROWS * partitions:
-        yield (
-            f"that is fewer than {smoothing.LEAST_ROWS} for each of {partitions} partitions, so in some or all of them no row "
-            "is drawn to the window before"
-        )
+        return "Its rows are what it has measured itself, as in the first window of an epoch."
+    if remembered is not None and remembered < smoothing.LEAST_ROWS * partitions:
+        where = f"each of {partitions} partitions: in some or all of them" if partitions > 1 else "the partition:"
+        return f"These are fewer than {smoothing.LEAST_ROWS} keys for {where} no row is drawn to the window before."
+    return ""

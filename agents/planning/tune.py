@@ -19,6 +19,7 @@ from susurrus.mechanisms.accounting import mu_of_pure
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.exact import Below, discrete_laplace
 from susurrus.mechanisms.guarantee import Guarantee
+from susurrus.mechanisms.histogram.persistence import TENTHS
 from susurrus.mechanisms.histogram.plan import MAX_BOUND
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.user_quantile import UserQuantile, round_numbers
@@ -244,6 +245,16 @@ def _noise(settings: HistogramSettings) -> dict[str, float] | None:
     errors, layout = strategy.standard_errors()[-1], settings.layout
     named = zip(layout.measured, layout.places, strict=True)
     return {column.name: 1.96 * float(errors[place].max()) * column.grid for column, place in named}
+
+
+def larger_if_all_lasts(settings: HistogramSettings) -> float | None:
+    """By what part the noise at a window's last trigger is larger where all of the window before had lasted than where nothing had;
+    None where shares do not follow that."""
+    if not settings.follows_persistence:
+        return None
+    plan = settings.plan()
+    first, lasting = (build_strategy(plan.at_persistence(kappa)).standard_errors()[-1] for kappa in (0, TENTHS))
+    return float((lasting / first).max()) - 1
 
 
 def toml_lines(answers: Sequence[Answer], settings: HistogramSettings) -> Iterator[str]:

@@ -82,6 +82,8 @@ def said(
     window: int = WINDOW,
     of: int = 4,
     epoch: int = 1,
+    remembered: int | None = None,
+    persistence: float | None = None,
 ) -> tuple[bytes, bytes]:
     """Kafka key and value of one announcement."""
     return progress.encode(
@@ -94,6 +96,8 @@ def said(
             rows=rows,
             epoch=EPOCHS[epoch],
             epoch_number=epoch,
+            remembered=remembered,
+            persistence=persistence,
         )
     )
 

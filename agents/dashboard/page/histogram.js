@@ -78,9 +78,22 @@ export class Board {
       const underWay = announced && (announced.window !== newest.start || announced.trigger !== newest.trigger) && announced.seen < announced.of;
       const complete = underWay ? `release ${announced.trigger} has ${announced.seen} of ${announced.of} partitions` : `complete: ${announced?.of ?? "all"} of ${announced?.of ?? "all"} partitions`;
       this.facts.show("release", number(newest.trigger), `${windowName(newest.start, newest.end)} · ${complete}`, { aside: `of ${newest.of_triggers}${newest.final ? " · final" : ""}` });
-      this.facts.show("keys", number(newest.keys), newest.new ? `${number(newest.new)} new at this release` : "none new at this release");
+      const fresh = newest.new ? `${number(newest.new)} new at this release` : "none new at this release";
+      this.facts.show("keys", number(newest.keys), [fresh, ...this.fromBefore()].join(" · "));
     }
     this.facts.show("budget", ...budgetFact(budget));
+  }
+
+  /** What the newest window with a complete release has from those before it. */
+  fromBefore() {
+    const { memory, windows: [newest], evidence_windows: windows } = this.state;
+    const said = [];
+    if (memory?.window === newest.start) {
+      if (memory.remembered !== null) said.push(`${plural(memory.remembered, "key")} remembered from the window before`);
+      if (memory.persistence !== null) said.push(`κ ${memory.persistence.toFixed(1)}`);
+    }
+    if (windows > 1) said.push(`evidence over ${windows} windows`);
+    return said;
   }
 
   tick(at) {

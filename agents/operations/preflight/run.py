@@ -146,4 +146,4 @@ def _check_epoch(pipeline: Pipeline[Any]) -> Iterator[Finding]:
             clients.close()
         yield Finding("epoch", "ok", "not begun yet")
     if not found.changed and (sentences := pipeline.memory_sentences(found.newest)):
-        yield Finding("memory", "ok", "; ".join(sentences))
+        yield Finding("memory", "ok", " ".join(sentences))

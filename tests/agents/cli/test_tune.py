@@ -14,9 +14,9 @@ from susurrus.agents.cli.main import app
 from susurrus.agents.demo.weblog import DAY, WebLog
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.operations.status import collect
-from susurrus.agents.pipelines import pipeline_of
+from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.planning.charging import ChargingAccount, Extent
-from susurrus.agents.planning.tune import questions_of
+from susurrus.agents.planning.tune import larger_if_all_lasts, questions_of
 from susurrus.mechanisms.guarantee import Guarantee
 from susurrus.topics import charges as codec
 from tests.broker import Broker
@@ -58,6 +58,32 @@ def test_a_public_file_is_answered_exactly_and_costs_nothing(tmp_path: Path) -> 
         ("bounds.max_records_per_user", 7.0),
         ("bound", 5_000.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({}, ["rows of remembered keys are drawn to", "% more noise, the more the more lasts", "use `susurrus plan`"]),
+        ({"remember": 0}, []),
+        ({"remember": 0, "evidence_windows": 2}, ["use `susurrus plan`"]),
+    ],
+    ids=str,
+)
+def test_it_says_that_it_does_not_see_memory(keys: dict[str, int], says: list[str], tmp_path: Path) -> None:
+    path = written(tmp_path, privacy={"strategy": "closing"}, keys=keys)
+    out = run("--config", path, "--sample", LOG, "--public-sample")[1]
+    assert ("tune does not see what later windows have from those before them" in out) == bool(says)
+    assert all(text in out for text in says)
+    answers = json.loads(run("--config", path, "--sample", LOG, "--public-sample", "--json")[1])
+    assert answers["noise_of"] == "an epoch's first window"
+
+
+def test_the_noise_where_all_lasts_is_that_of_its_plan(tmp_path: Path) -> None:
+    settings = HistogramSettings.of(load_settings(written(tmp_path, privacy={"strategy": "closing"}), {}))
+    # Values have .42 of mu^2 where nothing lasted, and .35 where all did: their noise goes with the root.
+    assert larger_if_all_lasts(settings) == pytest.approx((0.42 / 0.35) ** 0.5 - 1, rel=1e-6)
+    without = written(tmp_path, privacy={"strategy": "closing"}, keys={"remember": 0})
+    assert larger_if_all_lasts(HistogramSettings.of(load_settings(without, {}))) is None
 
 
 def test_what_is_recommended_keeps_what_it_says(tmp_path: Path) -> None:

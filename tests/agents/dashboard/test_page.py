@@ -166,6 +166,23 @@ def test_the_page_waits_follows_and_marks_what_is_new(quiet: Settings, opened: O
         expect(page.locator("#fact-due .large")).to_have_text("Overdue")  # it is not 1995 any more
 
 
+def test_what_a_window_has_from_those_before_it_is_said(quiet: Settings, opened: Opened) -> None:
+    release(quiet, 4, {b'"/a"': 90})
+    with dashboard(quiet) as served:
+        page = opened(served.url)
+        expect(page.locator("#fact-keys .small")).to_have_text("none new at this release")
+        of_two = {"window": WINDOW + DAY, "of_partitions": 2, "persistence": 0.7}
+        first = said(1, 1, remembered=1200, **of_two)
+        write(quiet, {"histogram": rows(1, {b'"/a"': 70}, window=WINDOW + DAY), "progress": [first]})
+        expect(page.locator("#fact-release")).to_contain_text("release 1 has 1 of 2 partitions")
+        expect(page.locator("#fact-keys .small")).to_have_text("none new at this release")  # still of the window before
+        write(quiet, {"progress": [said(1, 0, partition=1, remembered=34, **of_two)]})
+        expect(page.locator("#fact-keys .small")).to_have_text(
+            "1 new at this release · 1,234 keys remembered from the window before · κ 0.7"
+        )
+        assert all(ratio >= 4.5 for ratio, _ in page.evaluate(CONTRAST))
+
+
 def test_a_release_that_lacks_partitions_is_not_shown_as_complete(quiet: Settings, opened: Opened) -> None:
     write(
         quiet,

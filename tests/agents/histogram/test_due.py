@@ -4,6 +4,7 @@ from typing import Any
 
 from susurrus.agents.histogram.due import Announced, next_due
 from susurrus.agents.histogram.settings import HistogramSettings
+from susurrus.agents.runtime.facts import WindowMemory
 from susurrus.topics.progress import Progress
 from tests.agents.released import DAY, EPOCHS, WINDOW, settings
 
@@ -14,10 +15,12 @@ def histogram(**sections: Any) -> HistogramSettings:
     return HistogramSettings.of(settings(**sections))
 
 
-def said(trigger: int, *, partition: int = 0, epoch: int = 1, window: int = WINDOW) -> Progress:
+def said(
+    trigger: int, *, partition: int = 0, epoch: int = 1, window: int = WINDOW, remembered: int | None = None
+) -> Progress:
     return Progress(
         window=window, trigger=trigger, of_triggers=4, partition=partition, of_partitions=2, rows=1, epoch=EPOCHS[epoch],
-        epoch_number=epoch,
+        epoch_number=epoch, remembered=remembered, persistence=None if remembered is None else 0.2,
     )  # fmt: skip
 
 
@@ -38,6 +41,19 @@ def test_a_trigger_is_waited_for_until_all_partitions_have_announced_it() -> Non
     announced.add(said(2, partition=1))
     assert announced.seen() == 2
     assert next_due(histogram(), announced, WINDOW)["at"] == WINDOW + 18 * HOUR + 60_000
+
+
+def test_what_the_newest_window_remembers_is_the_sum_of_all_partitions() -> None:
+    announced = Announced()
+    assert announced.memory() is None
+    announced.add(said(1, remembered=3))
+    assert announced.memory() == WindowMemory(window=WINDOW, remembered=None, persistence=0.2)
+    announced.add(said(1, partition=1, remembered=4))
+    assert announced.memory() == WindowMemory(window=WINDOW, remembered=7, persistence=0.2)
+    announced.add(said(2, remembered=3))  # they need not stand at one trigger: a window has one list
+    assert announced.memory() == WindowMemory(window=WINDOW, remembered=7, persistence=0.2)
+    announced.add(said(1, epoch=2))
+    assert announced.memory() is None  # another epoch's
 
 
 def test_after_a_windows_last_trigger_the_next_windows_first_is_due() -> None:

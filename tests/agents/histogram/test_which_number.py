@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import urllib.request
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.demo.weblog import WebLog
 from susurrus.agents.histogram.board import HistogramBoard
@@ -18,8 +20,9 @@ from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.pipelines import pipeline_of
 from susurrus.releases import releases
 from tests.agents.cli.shown import view_of
+from tests.agents.cli.test_empty_results import command
 from tests.broker import Broker, wait_for
-from tests.pipeline import Pipeline, archive_topic, produce
+from tests.pipeline import Pipeline, archive_topic, merged, produce
 
 pytestmark = pytest.mark.timeout(300)
 DAYS = 2
@@ -44,6 +47,12 @@ class Published:
     latest: dict[bytes, dict[str, Any] | None]
     """By Kafka's key, the last record; None where it has no value."""
     top: list[dict[str, Any]]
+    progress: list[dict[str, Any]]
+    status: dict[str, Any]
+    said: str
+    """What `susurrus status` and `preflight` print, in one line."""
+    pages: str
+    """What the worker's page and its metrics say."""
 
     def release(self, trigger: int) -> dict[str, dict[str, Any]]:
         """The second day's rows of a trigger by key."""
@@ -63,13 +72,22 @@ def published(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Publis
             )
             records.append((zlib.crc32(moved.host.encode()) % 2, moved.encode(), moved.time * 1000))
     produce(kafka, raw, records)
-    with Pipeline(kafka, tmp_path_factory.mktemp("which-number"), raw, OVERRIDES) as pipeline:
+    (port,) = free_ports(1)
+    overrides = merged(OVERRIDES, {"worker": {"web_port": port}})
+    with Pipeline(kafka, tmp_path_factory.mktemp("which-number"), raw, overrides) as pipeline:
         pipeline.start()
         pipeline.wait(windows=DAYS)
         of = pipeline.settings
         # The stage of the ranking comes behind those of the rows.
         wait_for(lambda: len(kafka.read_all(of.topic("top"))) == DAYS * TRIGGERS, "the last ranking")
-    messages = {name: kafka.read_all(of.topic(name)) for name in ("histogram", "latest", "top")}
+        status, said = command(pipeline, "status", "--json"), ""
+        for name in ("status", "preflight"):
+            said += command(pipeline, name, width=200).output
+        pages = "".join(
+            urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10).read().decode()
+            for path in ("/", "/metrics")
+        )
+    messages = {name: kafka.read_all(of.topic(name)) for name in ("histogram", "latest", "top", "progress")}
     decoded = {
         name: [(m.key(), m.value() and json.loads(m.value())) for m in found] for name, found in messages.items()
     }
@@ -78,6 +96,10 @@ def published(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Publis
         rows=[row for _, row in decoded["histogram"]],
         latest=dict(decoded["latest"]),
         top=[record for _, record in decoded["top"]],
+        progress=[record for _, record in decoded["progress"]],
+        status=json.loads(status.stdout),
+        said=" ".join(said.split()),
+        pages=pages,
     )
 
 
@@ -94,6 +116,32 @@ def number_of(values: dict[str, Any], number: str = "smoothed") -> tuple[float, 
 
 def of_second_day(published: Published) -> list[Release]:
     return list(releases(published.settings, window=SECOND_DAY, follow=False))
+
+
+def test_operators_see_what_progress_says_of_memory(published: Published) -> None:
+    first = [each for each in published.progress if each["window"] != SECOND_DAY]
+    assert {(each["remembered"], each["persistence"]) for each in first} == {(0, 0)}
+    [(remembered, persistence)] = {
+        (each["remembered"], each["persistence"]) for each in published.progress if each["window"] == SECOND_DAY
+    }
+    last = [row for row in published.rows if row["window_start"] != SECOND_DAY and row["trigger"] == TRIGGERS]
+    assert remembered == sum(row["values"]["hosts"]["estimate"] >= 6 for row in last) > 40
+    assert published.status["memory"] == {
+        "window": SECOND_DAY,
+        "remembered_keys": remembered,
+        "persistence": persistence,
+        "evidence_windows": 1,
+    }
+    text = (
+        f"The window {SECOND_DAY} has {remembered} keys of the one before it; kappa is {persistence:g}, the part of an"
+    )
+    assert f"memory: {text}" in published.said  # status
+    assert published.said.count(text) == 2  # and preflight
+    assert f"remembered_keys {remembered}, persistence {persistence:g}, evidence_windows 1" in published.pages
+    of = published.settings.application
+    for name, value in (("remembered_keys", remembered), ("persistence", persistence), ("evidence_windows", 1)):
+        sample = f'susurrus_release_{name}{{partition="0",pipeline="{of}",stage="release"}} {float(value)}'
+        assert sample in published.pages.splitlines()
 
 
 def test_some_rows_are_smoothed_and_some_keys_leave(published: Published) -> None:

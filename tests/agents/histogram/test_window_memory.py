@@ -19,8 +19,8 @@ from susurrus.agents.pipelines import pipeline_of
 from susurrus.agents.runtime.facts import NewestRelease, WindowMemory
 from tests.agents.config.test_settings import changed
 from tests.agents.histogram.test_public_progress import Topic
-from tests.agents.histogram.test_remembered import PARTITIONS, Both, events_of, ours
-from tests.agents.stages import WINDOW, born
+from tests.agents.histogram.test_remembered import Both, events_of, ours
+from tests.agents.stages import born
 
 
 def remembering(**sections: Any) -> HistogramSettings:
@@ -47,10 +47,10 @@ def test_the_numbers_are_the_same_in_words_and_as_json() -> None:
         "evidence_windows": 4,
     }
     assert sentence(settings, found) == (
-        "the window 1970-01-01T00:00:00Z has 31,204 keys of the one before it; kappa 0.7, the part of an earlier window that had "
-        "lasted; evidence over 4 windows"
+        "The window 1970-01-01T00:00:00Z has 31,204 keys of the one before it; kappa is 0.7, the part of an earlier window that "
+        "had lasted; evidence over 4 windows."
     )
-    assert list(present_limits(settings, found)) == []
+    assert present_limits(settings, found) == ""
 
 
 def test_a_pipeline_without_memory_says_nothing() -> None:
@@ -58,9 +58,9 @@ def test_a_pipeline_without_memory_says_nothing() -> None:
         without = replace(newest(0), memory=None)
         assert as_json(settings, without) is None
         assert sentence(settings, without) == limits(settings) == ""
-        assert list(present_limits(settings, without)) == list(present_limits(settings, None)) == []
+        assert present_limits(settings, without) == present_limits(settings, None) == ""
     evidence_alone = remembering(keys={"remember": 0, "evidence_windows": 2})
-    assert sentence(evidence_alone, without) == "evidence over 2 windows"
+    assert sentence(evidence_alone, without) == "Evidence over 2 windows."
     assert as_json(evidence_alone, without) == {
         "window": None,
         "remembered_keys": None,
@@ -73,18 +73,18 @@ def test_a_pipeline_without_memory_says_nothing() -> None:
     ("found", "says"),
     [
         (None, "the first window of an epoch has nothing of windows before it"),
-        (newest(0, 0.0), "its rows are what it has measured itself, as in the first window of an epoch"),
-        (newest(1), "fewer than 40 for each of 4 partitions"),
-        (newest(159), "fewer than 40 for each of 4 partitions"),
+        (newest(0, 0.0), "Its rows are what it has measured itself, as in the first window of an epoch"),
+        (newest(1), "fewer than 40 keys for each of 4 partitions"),
+        (newest(159), "fewer than 40 keys for each of 4 partitions"),
         (newest(160), ""),
         (newest(None), ""),
     ],
     ids=str,
 )
 def test_it_says_when_memory_can_do_nothing_yet(found: NewestRelease | None, says: str) -> None:
-    sentences = list(present_limits(remembering(), found))
-    assert len(sentences) == bool(says)
-    assert says in "".join(sentences)
+    sentence = present_limits(remembering(), found)
+    assert bool(sentence) == bool(says)
+    assert says in sentence
 
 
 def test_status_says_it_in_a_line_and_as_json() -> None:
@@ -92,8 +92,10 @@ def test_status_says_it_in_a_line_and_as_json() -> None:
     found = PipelineStatus(epoch="ab" * 16, first_window=0, partitions=(), newest=newest(7))
     said = status_json(pipeline, found, facts_of(pipeline, found, now=0), (), [])
     assert json.loads(json.dumps(said["memory"])) == as_json(remembering(), newest(7))
-    assert pipeline.memory_sentences(newest(7))[0] == sentence(remembering(), newest(7))
-    assert pipeline.memory_sentences(newest(7))[1:] == list(present_limits(remembering(), newest(7)))
+    settings = remembering()
+    assert pipeline.memory_sentences(newest(7)) == [sentence(settings, newest(7)), present_limits(settings, newest(7))]
+    assert pipeline.memory_sentences(newest(1000)) == [sentence(settings, newest(1000))]
+    assert pipeline_of(remembering(keys={"remember": 0})).memory_sentences(None) == []
 
 
 def test_explain_says_from_when_on_memory_helps(tmp_path: Any) -> None:
@@ -104,10 +106,13 @@ def test_explain_says_from_when_on_memory_helps(tmp_path: Any) -> None:
     )
     runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb"})
     text = " ".join(runner.invoke(app, ["explain", "--config", str(path)]).stdout.split())
-    assert "it helps the first window of an epoch has nothing of windows before it" in text
-    assert "with 3 partitions from about 120 on" in text
+    assert "memory needs the first window of an epoch has nothing of windows before it" in text
+    assert (
+        "rows of one of the 3 partitions are drawn to the window before from 40 remembered keys there on, so from about 120"
+        in text
+    )
     path.write_text(path.read_text() + "[keys]\nremember = 0\n")
-    assert "it helps" not in runner.invoke(app, ["explain", "--config", str(path)]).stdout
+    assert "memory needs" not in runner.invoke(app, ["explain", "--config", str(path)]).stdout
 
 
 def test_a_worker_that_starts_says_what_progress_said_before(tmp_path: Any) -> None:
@@ -128,5 +133,3 @@ def test_a_worker_that_starts_says_what_progress_said_before(tmp_path: Any) -> N
             partition=number,
         )
         assert again.report()["gauges"] == before
-    assert PARTITIONS == len(both.releases)
-    assert both.services.ledger.first_window == both.services.calendar.window_at(WINDOW)
