@@ -97,6 +97,26 @@ def panels() -> list[tuple[str, list[timeseries.Panel | stat.Panel]]]:
             ],
         ),
         (
+            "From window to window",
+            [
+                _lines(
+                    "Remembered keys",
+                    "that the newest window has of the one before it; public. A fall says that today's keys are others",
+                    "short",
+                    (
+                        f"sum by (pipeline) (max by (pipeline, partition) (susurrus_release_remembered_keys{{{_OURS}}}))",
+                        "{{pipeline}}",
+                    ),
+                ),
+                _lines(
+                    "kappa",
+                    "the part of an earlier window that had lasted, which shares of the budget follow; public",
+                    "percentunit",
+                    (f"max by (pipeline) (susurrus_release_persistence{{{_OURS}}})", "{{pipeline}}"),
+                ),
+            ],
+        ),
+        (
             "Time",
             [
                 _lines("Release", "to compute and commit one", "s", *_quantiles("susurrus_release_duration_seconds")),

@@ -157,6 +157,7 @@ def test_the_dashboard_shows_almost_everything() -> None:
         "susurrus_partition_seconds_since_commit",  # of streams, whose events may be rare
         "susurrus_privacy_delta_charged_total",
         "susurrus_privacy_windows_charged_total",
+        "susurrus_release_evidence_windows",  # the configuration says it
         "susurrus_stage_committed",  # to compare the stages with each other
         "susurrus_worker_generation",
     }
