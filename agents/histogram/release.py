@@ -2,7 +2,7 @@
 State: per (window, key) exact totals.
 
 When every by-user partition has closed an interval, each open window has a trigger. Before its first one a window is charged,
-or, where the budget renews and has no room, skipped (runtime/standing.py): what came of it goes with its intervals. Then the
+or, where the budget renews and has no room, skipped (beginnings.py): what came of it goes with its intervals. Then the
 strategy steps over its keys (window_keys.py), and what it publishes is written (publication.py). Where rows of the last trigger
 are calibrated, that takes two commits (barrier.py).
 
@@ -14,13 +14,13 @@ Where windows add up, what they measured of unpublished keys is kept, too (evide
 State keys: those of window_keys.py, publication.py, remembered.py, shown_rows.py, evidence.py and intervals.py.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from susurrus.agents.finding import Finding, waits
 from susurrus.agents.histogram.barrier import Barrier, Held
+from susurrus.agents.histogram.beginnings import Beginnings
 from susurrus.agents.histogram.candidates import Candidates
 from susurrus.agents.histogram.evidence import EvidenceOf, EvidenceTable
 from susurrus.agents.histogram.feedback_writer import FeedbackWriter
@@ -37,7 +37,6 @@ from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.inbox import Inbox
 from susurrus.agents.runtime.stage import MorePublic
-from susurrus.agents.runtime.standing import Renewing, standing_of
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex, WindowStart
 from susurrus.mechanisms.errors import Refusal
@@ -45,8 +44,6 @@ from susurrus.topics import bounded as bounded_codec
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.wire.partitioner import partition as partition_of
 from susurrus.topics.wire.timestamps import format_time
-
-log = logging.getLogger(__name__)
 
 
 class ReleaseStage(IntervalStage[BoundedBlock]):
@@ -84,11 +81,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         self._evidence = EvidenceTable(services, store, self._noise, self._plans) if adds_up else None
         self._shown = None if self._memory is None else ShownRows(store, self._memory, self._declared)
         self._evidence_windows = possible_evidence(settings)
-        self._standing = standing_of(settings, services.ledger, services.calendar, services.guarantee_of)
-        self._begins: dict[WindowIndex, bool] = {}
-        """Whether a window begins, as far as that is known."""
-        self._charges_sent = set(map(WindowIndex, meta["charges_sent"]))
-        """Windows whose charge is committed but not read back yet."""
+        self._beginnings = Beginnings(services, partition, meta)
         services.read_published_keys()
         self._compare_with_public()
 
@@ -107,7 +100,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
     def begin(cls, services: HistogramServices, partition: int, start: Offset) -> tuple[dict[str, Any], Offset]:
         """Nothing is closed, and no window is charged."""
         meta, position = super().begin(services, partition, start)
-        return {**meta, "charges_sent": []}, position
+        return {**meta, **Beginnings.first_meta()}, position
 
     def wakes(self, inbox: Inbox) -> None:
         """Wake it when more is known of the rows of other partitions, where rows are pooled or shares follow them."""
@@ -174,47 +167,21 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
         interval, windows = self._following(ready)
         if (before := self._charge(windows)) is not None:
             return before
-        windows = [window for window in windows if self._begins[window]]
+        windows = self._beginnings.among(windows)
         if (undecided := self._plans.decide(windows)) is not None:
             return undecided
         return self._tell(interval, windows) or self._close(interval, windows)
 
     def _charge(self, windows: list[WindowIndex]) -> Commit | Finding | None:
-        """Charge or skip a window, before anything of it is published. The order of the log of charges decides what the budget
-        allows."""
-        window = next((w for w in windows if not self._is_known(w)), None)
-        if window is None:
-            return None
-        if self.partition != 0:
-            return waits("charge", "waiting for release-0 to charge the window", "see what status says of release 0")
-        decided = self._standing.decide(window, charged=window in self._charges_sent)
-        if decided is None:
-            # Committed, but some pipeline's open transaction still hides it: a second charge would count twice.
-            return waits(
-                "charge",
-                "waiting for the window's charge to appear in the log of charges, where an open transaction hides it",
-                "if it stays, end the transaction (kafka-transactions.sh find-hanging, then abort)",
-            )
-        outputs, begins = decided
-        if begins is None:
-            self._charges_sent.add(window)
-        else:
-            self._begins[window] = begins
-            self._charges_sent.discard(window)
-        if begins is False:
-            outputs.append(self._publication.skipped(window))
+        """Charge or skip a window, before anything of it is published."""
+        decided = self._beginnings.decide(windows)
+        if decided is None or isinstance(decided, Finding):
+            return decided
+        outputs = decided.outputs
+        if decided.begins is False:
+            outputs.append(self._publication.skipped(decided.window))
             self.counters["skipped"] += 1
-            self._say_skipped(window)
-        return Commit(*self._claim(), outputs=outputs, kind="" if begins is None else "decision")
-
-    def _say_skipped(self, window: WindowIndex) -> None:
-        assert isinstance(self._standing, Renewing)
-        start, shown = self._calendar.window_start(window), self.services.settings.window.instant_text
-        log.warning(
-            "window %s is skipped: %s has no room for it, and nothing of it is published; with what is charged now, the window of "
-            "%s is the next that begins (see susurrus ledger show)",
-            shown(start), self._standing.total, shown(self._standing.room_again(window)),
-        )  # fmt: skip
+        return Commit(*self._claim(), outputs=outputs, kind="" if decided.begins is None else "decision")
 
     def _tell(self, interval: Interval, windows: list[WindowIndex]) -> Commit | Finding | None:
         """Tell the other partitions of a window's last rows where they are calibrated together, and wait for theirs."""
@@ -227,18 +194,11 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             return Commit(*self._claim(), outputs=[told], kind="evidence")
         return self._barrier.wait(held)
 
-    def _is_known(self, window: WindowIndex) -> bool:
-        """Whether it is known that the window begins, or that it is skipped."""
-        if window not in self._begins and (begins := self._standing.begins(window)) is not None:
-            self._begins[window] = begins
-            self._charges_sent.discard(window)
-        return window in self._begins
-
     def _meta(self, position: Offset) -> dict[str, Any]:
         told = {} if self._barrier is None else self._barrier.to_meta()
         ranked = {} if self._candidates is None else self._candidates.to_meta()
         plans = self._plans.to_meta()
-        return {**super()._meta(position), "charges_sent": sorted(self._charges_sent), **told, **ranked, **plans}
+        return {**super()._meta(position), **self._beginnings.to_meta(), **told, **ranked, **plans}
 
     def _last_trigger(self, window: WindowIndex, interval: Interval) -> Held:
         """What the window's last trigger publishes, apart from its calibration. Changes nothing: at its end, the state goes.
@@ -284,31 +244,17 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
             published[start] = rows
         handed_on = self._hand_on(interval, published, tables, commit)
         if self._strategy.feedback:
-            lists = self._lists_to_tell(interval, windows)
+            lists = {} if self._memory is None else self._memory.lists_to_tell(interval, windows)
             told = self._feedback.output(interval, published, self._windows, handed_on, lists, commit)
             commit.outputs.append(told)
         if self._candidates is not None:
             commit.outputs += self._candidates.outputs(interval)
         commit.drops += self._intervals.close(interval)
         oldest = self._calendar.oldest_open(Interval(interval + 1))
-        self._begins = {window: begins for window, begins in self._begins.items() if window >= oldest}
+        self._beginnings.forget(oldest)
         self._plans.forget(oldest)
         commit.position, commit.meta = self._claim()
         return commit
-
-    def _lists_to_tell(self, interval: Interval, windows: list[WindowIndex]) -> dict[WindowIndex, Remembered]:
-        """The lists that enter, and those of windows that are open and skipped. windows: that are published."""
-        memory = self._memory
-        if memory is None:
-            return {}
-        published, first = set(windows), self.services.ledger.first_window
-        lists: dict[WindowIndex, Remembered] = {}
-        for window in self._calendar.open_windows(interval):
-            trigger = self._calendar.trigger(window, interval)
-            asked = trigger == memory.enters or window not in published
-            if window >= first and asked and memory.holds(window, trigger):
-                lists[window] = memory.of(window)
-        return lists
 
     def _keys_of(self, window: WindowIndex) -> WindowKeys[Any]:
         if window not in self._windows:

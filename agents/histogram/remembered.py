@@ -10,7 +10,7 @@ State key: ``m`` window key -> a byte with the format, then the key's last row i
 float64 each, little-endian. The window is the one in which the key is public.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, Self
@@ -143,6 +143,16 @@ class Memory:
         if trigger != last or lag is None or last - lag != self.enters - 1 or self._is_first(window):
             return None
         return self.of(window)
+
+    def lists_to_tell(self, interval: Interval, published: Collection[WindowIndex]) -> dict[WindowIndex, Remembered]:
+        """The lists that enter at this interval, and those of windows that are open and skipped. published: windows that are."""
+        lists: dict[WindowIndex, Remembered] = {}
+        for window in self._calendar.open_windows(interval):
+            trigger = self._calendar.trigger(window, interval)
+            asked = trigger == self.enters or window not in published
+            if window >= self._services.ledger.first_window and asked and self.holds(window, trigger):
+                lists[window] = self.of(window)
+        return lists
 
     def hand_on(self, window: WindowIndex, rows: SortedRows | None, commit: Commit) -> tuple[WindowIndex, Remembered]:
         """(the next window, its list), which the commit stores; the window's own list goes.

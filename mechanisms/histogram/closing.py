@@ -11,9 +11,9 @@ Argument and the price: docs/guarantees/closing.md.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,29 +22,23 @@ from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.guarantee import Guarantee
-from susurrus.mechanisms.histogram import last_rows
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, Bounding
 from susurrus.mechanisms.histogram.cells import Cells
+from susurrus.mechanisms.histogram.closing_parameters import ClosingParameters
 from susurrus.mechanisms.histogram.factored import Design, Factored, Values, budget_of, counts_users, value_mechanisms
-from susurrus.mechanisms.histogram.last_look import FILTER_SIGNAL, LastLook
+from susurrus.mechanisms.histogram.last_look import LastLook
 from susurrus.mechanisms.histogram.last_rows import LastRows
-from susurrus.mechanisms.histogram.persistence import SHARES, persistence_with
-from susurrus.mechanisms.histogram.plan import Column, Constants, Plan, constant
-from susurrus.mechanisms.histogram.ranked import MAX_RANKED_KEYS, SELECTION, RankedParameters, Ranking
+from susurrus.mechanisms.histogram.plan import Column, Constants, Plan
+from susurrus.mechanisms.histogram.ranked import SELECTION, Ranking
 from susurrus.mechanisms.histogram.shares import ledger_weights, measured_weight
 from susurrus.mechanisms.histogram.states import FactoredStates
 from susurrus.mechanisms.histogram.strategy import Increments, Step
-from susurrus.mechanisms.histogram.user_lists import WEIGHT_CONSTANTS, ListWeights
+from susurrus.mechanisms.histogram.user_lists import ListWeights
 from susurrus.mechanisms.histogram.value_ledger import ValueLedger
 from susurrus.mechanisms.noise import WindowNoise
 
-DECAY = 0.7
-"""Each rank's weight is so much of the one before, unless `prior` says otherwise."""
 LOOK_DELTA = 0.5
 """The last look's share of delta's part for selection; the stream has the rest."""
-CONSTANTS = (*WEIGHT_CONSTANTS, *last_rows.CONSTANTS, FILTER_SIGNAL, MAX_LISTED_KEYS)
-"""What no parameter changes, for the digest of a plan."""
-
 
 _Measures = tuple[tuple[Values | Cells, ...], tuple[int, ...]]
 
@@ -68,122 +62,10 @@ class Closing(Factored):
     rows: LastRows | None = None
     """The evidence that calibrates that trigger's rows, and the calibration; None where `look` is."""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Parameters(RankedParameters):
-        """Parameters of strategy `closing`. The four shares are of the squared Gaussian budget; the values have the rest.
-
-        It has a ledger in place of a cap: see `bounds.max_records_per_user`.
-        """
-
-        ranked_keys: int = constant(
-            10,
-            "Keys per user, the first of those not published yet, that carry weight in the selection. Which of one trigger come "
-            "first, a keyed hash decides.",
-            ge=1,
-            le=MAX_RANKED_KEYS,
-        )
-        discovery_share: float = constant(
-            0.4,
-            "Share of the squared Gaussian budget for selection before the last trigger and at it. Where keys are remembered and "
-            "all three shares are the defaults, a window's shares follow how much of the window before had lasted "
-            "(docs/strategies.md).",
-            gt=0,
-            lt=1,
-        )
-        unknown_share: float = constant(
-            0.13,
-            "Share of the squared Gaussian budget for keys that are still not published before the last trigger. More "
-            "finds more keys at the end of a window, and fewer before. 0, with `public_share` = 0: the last trigger is like any "
-            "other, and the stream has the whole budget.",
-            ge=0,
-            lt=1,
-        )
-        public_share: float = constant(
-            0.05,
-            "Share of the squared Gaussian budget for measuring the published keys once more. 0 where `unknown_share` is 0.",
-            ge=0,
-            lt=1,
-        )
-        keys: int = constant(
-            16,
-            "Keys per user, the first of those still not published, that are measured at the last trigger. At least `ranked_keys`.",
-            ge=1,
-            le=MAX_RANKED_KEYS,
-        )
-        filter_weight: float | None = constant(
-            None,
-            "Weight of what the stream knows of a key, beside the users' lists, in the test at the last trigger. By default "
-            "0.66 times the ratio of the variances of both, which is 0.7 for 100 triggers.",
-            ge=0,
-            le=100,
-        )
-
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            if self.discovery_share + self.unknown_share + self.public_share >= 1:
-                raise ConfigurationError(
-                    f"discovery_share={self.discovery_share}, unknown_share={self.unknown_share}, "
-                    f"public_share={self.public_share}: together they must be below 1, the rest is the values'"
-                )
-            if (self.unknown_share == 0) != (self.public_share == 0):
-                raise ConfigurationError(
-                    f"unknown_share={self.unknown_share}, public_share={self.public_share}: are both 0, which leaves the last "
-                    "look out, or both above 0; change one of them"
-                )
-            if not self.last_look:
-                for name in ("keys", "filter_weight"):
-                    if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
-                        raise ConfigurationError(
-                            f"{name}={value}: has no meaning with unknown_share=0, which leaves the last look out; delete it"
-                        )
-            elif self.keys < self.ranked_keys:
-                raise ConfigurationError(
-                    f"keys={self.keys}: must be at least ranked_keys={self.ranked_keys}, so that a key with a rank is "
-                    "measured at the last trigger, too"
-                )
-
-        @property
-        def last_look(self) -> bool:
-            """Whether the users' lists are measured at the last trigger."""
-            return self.unknown_share > 0
-
-        @property
-        def value_share(self) -> float:
-            """What the other shares leave."""
-            return 1 - (self.discovery_share + self.unknown_share + self.public_share)
-
-        @property
-        def persistence(self) -> int | None:
-            """kappa in tenths of the plan with these shares; None where the shares are others than those of the eleven plans."""
-            return persistence_with(self.discovery_share, self.unknown_share, self.public_share)
-
-        def at_persistence(self, persistence: int) -> Self:
-            """With the shares that follow, where the default ones are given."""
-            if self.persistence != 0:
-                return self
-            shares = SHARES[persistence]
-            return replace(
-                self,
-                discovery_share=float(shares.discovery),
-                unknown_share=float(shares.unknown),
-                public_share=float(shares.public),
-            )
-
-        def default_prior(self, rank: int) -> float:
-            """DECAY^i."""
-            return DECAY**rank
-
-        def within(self, max_records: int) -> Self:
-            """No more keys are ranked or measured than a user has: ranks that nobody takes would cost budget."""
-            keys = min(self.keys, max_records) if self.last_look else self.keys
-            return replace(self, ranked_keys=min(self.ranked_keys, max_records), keys=keys)
-
-        def published(self) -> dict[str, Any]:
-            """What no parameter changes is covered, too."""
-            return super().published() | {"constants": CONSTANTS}
+    Parameters = ClosingParameters
 
     def __init__(self, plan: Plan) -> None:
-        parameters = plan.parameters_as(Closing.Parameters)
+        parameters = plan.parameters_as(ClosingParameters)
         self.counting = tuple(index for index, column in enumerate(plan.columns) if counts_users(column, plan))
         if parameters.last_look and not self.counting:
             raise ConfigurationError(
@@ -200,7 +82,7 @@ class Closing(Factored):
 
     def look_at(self, lists: ListWeights) -> None:
         """Measure these lists at the last trigger, with what the stream leaves of the budget."""
-        parameters, mu2 = self.plan.parameters_as(Closing.Parameters), self.guarantee.mu**2
+        parameters, mu2 = self.plan.parameters_as(ClosingParameters), self.guarantee.mu**2
         weights = self.bounding.weights
         assert self.selector is not None  # `Ranking` refuses plans without discovery
         assert weights is not None  # ranked
@@ -226,7 +108,7 @@ class Closing(Factored):
     @classmethod
     def looks_back(cls, parameters: Constants) -> bool:
         """Where it has a last look."""
-        return isinstance(parameters, cls.Parameters) and parameters.last_look
+        return isinstance(parameters, ClosingParameters) and parameters.last_look
 
     @classmethod
     def longest(cls, triggers: int, max_records: int) -> int:
@@ -236,7 +118,7 @@ class Closing(Factored):
         """
         return math.ceil(max_records * (1.5 + (1 + math.log(triggers)) / math.pi))
 
-    def _stream(self, plan: Plan, parameters: Parameters, budget: Guarantee, delta: float) -> Design:
+    def _stream(self, plan: Plan, parameters: ClosingParameters, budget: Guarantee, delta: float) -> Design:
         """Selection and values of all triggers. A user can have the dearest ranks and the dearest values at once."""
         mu2 = budget.mu**2
         ranking = Ranking(plan, parameters)
@@ -255,7 +137,7 @@ class Closing(Factored):
             )
 
         # The ledger follows the coefficients' grids, and these the noise. Bounding must be the same whatever kappa is.
-        like = measures(Closing.Parameters().value_share)[0] if parameters.persistence else ()
+        like = measures(ClosingParameters().value_share)[0] if parameters.persistence else ()
         values, source = measures(parameters.value_share, like)
         ledger = ValueLedger(
             [value.factorization for value in values],

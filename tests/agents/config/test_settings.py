@@ -22,7 +22,7 @@ from susurrus.agents.runtime.faust.connection import for_aiokafka, for_faust
 from susurrus.agents.types.durations import format_duration, parse_duration, parse_instant
 from susurrus.agents.types.section import Section
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram import closing
+from susurrus.mechanisms.histogram import closing_parameters
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawDecoder
@@ -504,13 +504,13 @@ class TestDigest:
 
     def test_the_values_of_the_default_prior_are_in_the_digest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         before = changed(privacy={"strategy": "closing"}).config_digest()
-        monkeypatch.setattr(closing, "DECAY", 0.8)
+        monkeypatch.setattr(closing_parameters, "DECAY", 0.8)
         assert changed(privacy={"strategy": "closing"}).config_digest() != before
 
     def test_what_no_parameter_changes_is_in_the_digest_of_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
         strategies = ("closing", "toeplitz")
         before = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
-        monkeypatch.setattr(closing, "CONSTANTS", (*closing.CONSTANTS[:-1], 0.5))
+        monkeypatch.setattr(closing_parameters, "CONSTANTS", (*closing_parameters.CONSTANTS[:-1], 0.5))
         after = {name: changed(privacy={"strategy": name}).plan().digest() for name in strategies}
         assert after["closing"] != before["closing"]
         assert after["toeplitz"] == before["toeplitz"]

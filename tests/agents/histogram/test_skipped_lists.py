@@ -27,7 +27,7 @@ def skipping(directory: Path, skipped: set[int], **sections: Any) -> Both:
     for runner in both.releases:
         stage: Any = runner.stage
         assert isinstance(stage, ReleaseStage)
-        stage._standing = Decided({made.ledger.first_window + window for window in skipped})
+        stage._beginnings._standing = Decided({made.ledger.first_window + window for window in skipped})
     return both
 
 
