@@ -12,7 +12,8 @@ audit_pipeline.play_pipeline (the same inputs as JSON or Avro through route, bou
 audit_streams.play_streams (values through the stream stage, with one of them replaced)
 → audit_statistics.lower_bound (Clopper-Pearson, at the claimed δ). audit_local measures what one locally private report reveals,
 audit_tune what an answer of `susurrus tune` does, audit_periods what all windows do that a period of `budget.per` touches,
-audit_windows what a window and the next one do, which remembers keys of it.
+audit_windows what a window and the next one do, which remembers keys of it, audit_shares what a window does whose shares follow the
+one before, audit_evidence what windows do that add up.
 The exit status is 0 if no bound of the real code exceeds its claim and every planted defect exceeds it. A bound below the
 claim proves nothing; one above refutes it.
 """
@@ -26,12 +27,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import audit_evidence
 import audit_local
 import audit_periods
+import audit_shares
 import audit_stream_defects
 import audit_streams
 import audit_tune
 import audit_windows
+from audit_in_a_row import STRATEGY
 from audit_inputs import ALONE
 from audit_pipeline import play_pipeline
 from audit_scenarios import DEFECTS, MECHANISM_ONLY, PIPELINE_ONLY, REAL, SCENARIOS, plan_of, play
@@ -55,7 +59,11 @@ EVERY_DEFECT = (
     | audit_tune.DEFECTS
     | audit_periods.DEFECTS
     | audit_windows.DEFECTS
+    | audit_shares.DEFECTS
+    | audit_evidence.DEFECTS
 )
+IN_A_ROW = {**audit_windows.SCENARIOS, **audit_shares.SCENARIOS, **audit_evidence.SCENARIOS}
+"""Of windows in a row."""
 
 
 def cases(strategies: tuple[str, ...], *, pipeline: bool = False) -> Iterator[tuple[str, str, str]]:
@@ -185,16 +193,15 @@ def audit_period(name: str, defect: str, *, trials: int, seed: int) -> dict[str,
 
 
 def audit_in_a_row(name: str, defect: str, *, trials: int, seed: int) -> dict[str, Any]:
-    """Like `audit`, for a window and the next one, which remembers keys of it. The claim is for the windows that the user is in."""
-    begin = time.perf_counter()
+    """Like `audit`, for windows that use what those before have left. The claim is for the windows that the user is in."""
+    begin, windows = time.perf_counter(), IN_A_ROW[name]
     with_user, without = (
-        audit_windows.play_windows(name, present=present, trials=trials, seed=seed, defect=defect)
-        for present in (True, False)
+        windows.play(present=present, trials=trials, seed=seed, defect=defect) for present in (True, False)
     )
-    claim = audit_windows.SCENARIOS[name].claim
+    claim = windows.claim
     return {
         "through": "windows",
-        "strategy": audit_windows.STRATEGY,
+        "strategy": STRATEGY,
         "scenario": name,
         "defect": defect,
         "claimed_epsilon": round(claim.epsilon, 3),
@@ -270,9 +277,9 @@ def runs(
             for defect in (REAL, *period.exposes):
                 yield name, partial(audit_period, name, defect, trials=part(PERIOD_TRIALS), seed=seed)
     if "windows" in through:
-        for name, both in audit_windows.SCENARIOS.items():
-            for defect in (REAL, *both.exposes):
-                size = part(both.trials or WINDOWS_TRIALS)
+        for name, windows in IN_A_ROW.items():
+            for defect in (REAL, *windows.exposes):
+                size = part(windows.trials or WINDOWS_TRIALS)
                 yield name, partial(audit_in_a_row, name, defect, trials=size, seed=seed)
 
 

@@ -75,6 +75,7 @@ class Scenario:
     `rolling`: readers see two windows, the first of which has the user, and the rolling view; the mechanism alone.
     `remember`: users of a last row, from which on its key is remembered. `windows`: the triggers are those of so many windows in a
     row, one after the other; the pipeline alone.
+    `late`: so many of a window's triggers come after its end (allowed lateness).
     `levels`: a record has the same key at so many levels of grouping sets, and each level counts as keys of its own.
     """
 
@@ -104,6 +105,7 @@ class Scenario:
     levels: int = 0
     remember: int | None = None
     windows: int = 1
+    late: int = 0
 
     @property
     def mechanism_only(self) -> bool:

@@ -124,7 +124,7 @@ def settings_of(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setti
     """Of a pipeline of so many trials."""
     each = scenario.keys // max(1, scenario.levels)
     names: list[Any] = [key_name(trial, key) for trial in range(trials) for key in range(each)]
-    length = f"{plan.triggers}m"
+    length, lateness = f"{plan.triggers - scenario.late}m", f"{scenario.late}m"
     clock: dict[str, Any] = {"kind": "replay", "until": f"2026-01-01T00:{plan.triggers * scenario.windows:02d}:00Z"}
     source: dict[str, Any] = {"topics": topic_names(scenario), "user": "user", "key": ["key"]}
     item = ""
@@ -164,7 +164,12 @@ def settings_of(scenario: Scenario, plan: Plan, name: str, trials: int) -> Setti
         "input": source,
         "start": {"from": "earliest", "first_window": "2026-01-01T00:00:00Z"},
         "clock": clock,
-        "window": {"length": length, "trigger_every": "1m", "origin": "2026-01-01T00:00:00Z"},
+        "window": {
+            "length": length,
+            "trigger_every": "1m",
+            "origin": "2026-01-01T00:00:00Z",
+            "allowed_lateness": lateness,
+        },
         "bounds": bounds,
         "columns": columns,
         "keys": {"declared": names if scenario.declared else []},

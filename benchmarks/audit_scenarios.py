@@ -36,6 +36,7 @@ from audit_inputs import (
 )
 from audit_statistics import Outputs
 
+from susurrus.agents.histogram.evidence import EvidenceOf
 from susurrus.agents.planning.states import StateTable
 from susurrus.mechanisms.accounting import tail_quantile
 from susurrus.mechanisms.calendar import Trigger
@@ -604,10 +605,12 @@ def play_window(
     defect: str = REAL,
     *,
     remembered: npt.NDArray[np.bool_] | None = None,
+    enters: int = 1,
     comes: npt.NDArray[np.bool_] | None = None,
+    evidence: EvidenceOf | None = None,
 ) -> Outputs:
-    """One window of all trials. remembered: bool[trials, keys], public from the beginning. comes: bool[trials, keys], whose records
-    there are; None: all.
+    """One window of all trials. remembered: bool[trials, keys], public from trigger `enters` on. comes: bool[trials, keys], whose
+    records there are; None: all. evidence: of the windows before, which takes in what this one measures.
     """
     K, U, T, lag = scenario.keys, scenario.users, mechanism.plan.triggers, mechanism.bounding.lag
     columns, width = mechanism.plan.columns, mechanism.plan.width
@@ -617,13 +620,13 @@ def play_window(
         names = [key_name(*divmod(code, K)).encode() for code in range(size)]
     table = StateTable(mechanism, size)
     declared = np.full(size, scenario.declared)
-    if remembered is not None:
+    if remembered is not None and enters == 1:
         declared |= remembered.ravel()
     due = np.where(declared, 0, T + 1).astype(np.int32)
-    published, estimates = np.zeros((T, size), np.bool_), np.zeros((T, size, width))
+    published, estimates, errors = np.zeros((T, size), np.bool_), np.zeros((T, size, width)), np.zeros((T, size, width))
     unit = np.where(declared, WEIGHT_ONE, 0)
     held = UserKeys.empty(U * trials)
-    evidence = moved = None
+    seen = moved = None
     rows = np.arange(len(given.user))
     order = np.lexsort((rows, given.source, given.user))
     if defect == "by-user order":
@@ -641,6 +644,11 @@ def play_window(
         if comes is not None:
             there = comes.ravel()[code]
             code, owner = code[there], owner[there]
+        if remembered is not None and trigger == enters:
+            declared = declared | remembered.ravel()
+            due[declared] = 0
+            if trigger > 1 and T - (lag or 0) == trigger - 1:  # lists look back at when these keys became public
+                unit[declared & (unit == 0)] = WEIGHT_ONE
         public = declared | published[: max(0, trigger - (lag or 0))].any(axis=0)
         if defect == "rank given back":
             held = replace(held, unranked=held.unranked | public[held.key])
@@ -673,32 +681,42 @@ def play_window(
             wanted |= lists.users > 0
         if defect != "tested when touched":
             wanted |= due == trigger
+        if evidence is not None and lists is not None:
+            wanted[[int(name) for name in evidence.opened()]] = True
         chunk = np.flatnonzero(wanted)
+        named, states, past = [names[i] for i in chunk], table.get(chunk), None
+        if evidence is not None and lists is not None:
+            opened = lists.users[chunk] > mechanism.plan.minimum_users
+            past = evidence.past(named, ~(states.selected | declared[chunk]) & opened)
         step = mechanism.step(
             trigger,
-            [names[i] for i in chunk],
-            table.get(chunk),
+            named,
+            states,
             Increments(
                 users=users[chunk],
                 weight=weight[chunk],
                 sums=sums[chunk],
                 lists=None if lists is None else lists.take(chunk),
+                past=past,
             ),
             noise,
             declared[chunk],
         )
+        if evidence is not None and lists is not None:
+            evidence.take(named, step, ())
         plain = step.estimates
         step = audit_closing_defects.calibrated(mechanism, step, chunk // K)
         table.put(chunk, step.states)
         due[chunk] = step.due
         published[trigger - 1, chunk] = step.published
         estimates[trigger - 1, chunk] = step.estimates
+        errors[trigger - 1, chunk] = step.std_errors
         if step.pooled_rows is not None:
             rows = step.pooled_rows
             change = plain - step.estimates
-            evidence = np.zeros((size, width + 2))
-            evidence[chunk, :width] = change
-            evidence[chunk[rows.index], width:] = rows.evidence[:, 1:3] / WEIGHT_ONE
+            seen = np.zeros((size, width + 2))
+            seen[chunk, :width] = change
+            seen[chunk[rows.index], width:] = rows.evidence[:, 1:3] / WEIGHT_ONE
             moved = np.zeros(size, np.bool_)
             moved[chunk] = change.any(axis=1)
         if mechanism.lists is not None and trigger == T - lag:
@@ -708,7 +726,8 @@ def play_window(
     return Outputs(
         published=published.T.reshape(trials, K, T).copy(),
         estimates=estimates.transpose(1, 2, 0).reshape(trials, K * width, T).copy(),
-        evidence=None if evidence is None else evidence.reshape(trials, -1),
+        errors=errors.transpose(1, 2, 0).reshape(trials, K * width, T).copy(),
+        evidence=None if seen is None else seen.reshape(trials, -1),
         calibrated=None if moved is None else moved.reshape(trials, K).any(axis=1),
     )
 

@@ -50,13 +50,15 @@ class Outputs:
     """What readers see in N trials: published bool[N, keys, T]; estimates float64[N, keys, T], 0 if unpublished.
 
     Of a strategy that calibrates the rows of T: evidence float64[N, ...], what that is made from, of published keys, because the
-    promise is for that, too; calibrated bool[N], whether any row was changed by it.
+    promise is for that, too; calibrated bool[N], whether any row was changed by it. errors: float64[N, keys, T], the rows' standard
+    errors, of one window that is played by itself.
     """
 
     published: npt.NDArray[np.bool_]
     estimates: npt.NDArray[np.float64]
     evidence: npt.NDArray[np.float64] | None = None
     calibrated: npt.NDArray[np.bool_] | None = None
+    errors: npt.NDArray[np.float64] | None = None
 
     @classmethod
     def joined(cls, parts: "Sequence[Outputs]") -> "Outputs":

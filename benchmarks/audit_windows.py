@@ -2,52 +2,46 @@
 
     a public window 0 ──list──▶ window 1, with or without the user ──list, last rows──▶ window 2, with or without the user
 
-Flow: `SCENARIOS` → `play_windows` (audit_scenarios.play_window with the list's keys public) → audit_statistics.
+Flow: `SCENARIOS` → `InARow.play` (audit_scenarios.play_window with the list's keys public) → audit_statistics.
 What a window hands on, how rows are smoothed and which of them are shown is decided by the stages' own classes
 (agents/histogram/remembered.py and shown_rows.py). Each trial is one release partition, so that a fit is of its rows alone.
 The attack has all rows of both windows, shown or not, the lists, and what calibration would use; it knows what all others brought.
-Windows have fewer rows than a calibration needs.
+All windows but those of one scenario have fewer rows than a calibration needs.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import audit_remembering
 import numpy as np
 import numpy.typing as npt
+from audit_in_a_row import STRATEGY, Bools, Floats, Partition, Seen, claim_of, services_in_a_row
 from audit_inputs import REAL, TIGHT, USERS, Input, Scenario, make, plan_of
-from audit_memory import Memory as Store
-from audit_pipeline import services_of, settings_of
 from audit_scenarios import play_window
 from audit_statistics import Outputs
 
 from susurrus.agents.histogram.remembered import Memory, Remembered
-from susurrus.agents.histogram.services import HistogramServices
-from susurrus.agents.histogram.shown_rows import ShownRows
 from susurrus.agents.histogram.table import SortedRows
-from susurrus.agents.kafka.offset import Offset
-from susurrus.agents.runtime.commit import Commit
-from susurrus.mechanisms.calendar import Trigger, WindowIndex
+from susurrus.mechanisms.calendar import WindowIndex
+from susurrus.mechanisms.histogram.last_look import LastLook
 from susurrus.mechanisms.histogram.registry import build_strategy
-from susurrus.mechanisms.histogram.smoothing import LEAST_SHOWN, Smoothing
+from susurrus.mechanisms.histogram.smoothing import LEAST_ROWS, LEAST_SHOWN, Smoothing
 from susurrus.mechanisms.noise import NoiseSource
-from susurrus.mechanisms.spend import Budget, Spend
+from susurrus.mechanisms.spend import Budget
 
 DEFECTS = {
     **audit_remembering.DEFECTS,
     "list before the last commit": "the list is made of the rows before the last trigger and the exact increments since",
     "another list on the same noise": "a window whose list has changed is played again under the noise of its first run",
     "fitted to exact counts": "the fit of smoothed rows is to exact counts",
+    "fitted to keys without a row": "keys that somebody brings count in the fit of smoothed rows, published or not",
+    "calibrated with exact lists": "rows of the last trigger are calibrated with the exact sums of the users' lists",
+    "list before late records": "the list enters a trigger early, made of the rows so far and the exact increments of late records",
 }
-STRATEGY = "closing"
-"""The one that remembers."""
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
@@ -55,16 +49,17 @@ Ints = npt.NDArray[np.int64]
 class InARow:
     """A pair of neighbouring inputs of two windows.
 
-    one: of window 1, and what both are played under. All its keys are remembered from window 0, with rows of `before` users.
-    following: records of window 2. active: the windows that the user is in, which the claim is for. react: in window 2, only keys
-    that its list names are brought. forgotten: so many keys are not on the list of a second run of window 2. fitted: rows are so
-    many that they are smoothed.
+    one: of window 1, and what both are played under. All its keys but the last `unknown` ones are remembered from window 0, with
+    rows of `before` users. following: records of window 2. active: the windows that the user is in, which the claim is for. react:
+    in window 2, only keys that its list names are brought. forgotten: so many keys are not on the list of a second run of window
+    2. fitted: rows are so many that they are smoothed.
     """
 
     one: Scenario
     following: Callable[[bool], Input]
     exposes: tuple[str, ...]
     before: int = 100
+    unknown: int = 0
     active: int = 1
     react: bool = False
     forgotten: int = 0
@@ -74,12 +69,17 @@ class InARow:
     @property
     def claim(self) -> Budget:
         """Of a user who is in `active` windows."""
-        plan = plan_of(self.one, STRATEGY)
-        if self.active == 1:
-            return Budget(epsilon=plan.epsilon, delta=plan.delta)
-        delta = plan.delta * self.active
-        spent = Spend().plus(build_strategy(plan).guarantee, self.active)
-        return Budget(epsilon=spent.epsilon_total(delta), delta=delta)
+        return claim_of(self.one, self.active)
+
+    def play(self, *, present: bool, trials: int, seed: int, defect: str = REAL) -> Seen:
+        """Run `trials` independent copies of the two windows."""
+        return _Play(self, present, trials, seed, defect).seen()
+
+
+CALIBRATED = 216
+"""More rows than a calibration needs, also if some keys are forgotten."""
+EACH = 8
+"""Of them, so many are a user's. No cap cuts that."""
 
 
 def crowd(present: bool, *, keys: int, others: int, trigger: int) -> Input:
@@ -88,14 +88,37 @@ def crowd(present: bool, *, keys: int, others: int, trigger: int) -> Input:
     return make(rows + [(0, key, trigger) for key in range(keys) if present])
 
 
-def _one(what: str, *, keys: int, others: int, epsilon: float, trigger: int = 1) -> Scenario:
+def shared(present: bool, *, others: int) -> Input:
+    """Each of many keys has so many users, who bring `EACH` keys in a row. The user brings the first ones."""
+    owners = [(1 + other * CALIBRATED // EACH, key) for other in range(others) for key in range(CALIBRATED)]
+    rows = [(first + key // EACH, key, 1) for first, key in owners]
+    return make(rows + [(0, key, 1) for key in range(EACH) if present])
+
+
+def alone(present: bool, *, key: int) -> Input:
+    """The user brings a key that nobody else has. Nobody brings any other."""
+    return make([(0, key, 1)] * present)
+
+
+def _one(
+    what: str,
+    *,
+    keys: int,
+    others: int,
+    epsilon: float,
+    trigger: int = 1,
+    triggers: int = 2,
+    late: int = 0,
+    **plan: Any,
+) -> Scenario:
     return Scenario(
         what=what,
         keys=keys,
         users=1 + others,
         build=partial(crowd, keys=keys, others=others, trigger=trigger),
-        plan={**TIGHT, "epsilon": epsilon, "triggers": 2, "columns": USERS, "max_records": keys},
+        plan={**TIGHT, "epsilon": epsilon, "triggers": triggers, "columns": USERS, "max_records": keys, **plan},
         remember=1,
+        late=late,
     )
 
 
@@ -147,33 +170,60 @@ SCENARIOS = {
         fitted=True,
         exposes=("fitted to exact counts",),
     ),
+    "one row too few to be fitted": InARow(
+        one=replace(
+            _one(
+                "one remembered key too few for a fit, and a key that nobody else has",
+                keys=LEAST_ROWS,
+                others=0,
+                epsilon=1.0,
+            ),
+            build=partial(alone, key=LEAST_ROWS - 1),
+        ),
+        following=lambda present: make([]),
+        unknown=1,
+        trials=1_000,
+        exposes=("fitted to keys without a row",),
+    ),
+    "rows that are calibrated": InARow(
+        one=replace(
+            _one(
+                "a user of some of the rows that are calibrated together",
+                keys=CALIBRATED,
+                others=10 * CALIBRATED // EACH,
+                epsilon=2.0,
+                max_records=EACH,
+                discovery_share=0.02,
+                unknown_share=0.01,
+                public_share=0.5,
+            ),
+            build=partial(shared, others=10),
+        ),
+        following=lambda _: shared(False, others=10),
+        trials=300,
+        exposes=("calibrated with exact lists",),
+    ),
+    "records that are late": InARow(
+        one=_one(
+            "a user whose records are late, and decide what is remembered",
+            keys=6,
+            others=0,
+            epsilon=1.0,
+            trigger=3,
+            triggers=3,
+            late=1,
+        ),
+        following=lambda present: make([]),
+        exposes=("list before late records",),
+    ),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TwoWindows:
-    """What the attack sees of N trials. numbers: float64[N, features]. events: by name, bool[N]."""
-
-    numbers: Floats
-    events: dict[str, Bools]
-
-    def features(self) -> Floats:
-        """float64[N, features]."""
-        return self.numbers
-
-    def flags(self) -> Bools:
-        """bool[N, events]."""
-        return np.stack(list(self.events.values()), axis=1)
-
-    def names(self) -> list[str]:
-        """Of the events."""
-        return list(self.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
     """Of N trials. public: bool[N, keys, T], keys with a row. estimates, newest: float64[N, keys, T], as they are measured, and
-    smoothed where they are. shown: bool[N, keys, T]. last: the rows of the last trigger, by trial. outputs: with the evidence.
+    smoothed where they are. shown: bool[N, keys, T]. last: the rows of the last trigger, by trial. smoothed: bool[N], whether any
+    row is. outputs: with the evidence.
     """
 
     outputs: Outputs
@@ -182,59 +232,7 @@ class _Window:
     newest: Floats
     shown: Bools
     last: list[SortedRows]
-
-
-def play_windows(name: str, *, present: bool, trials: int, seed: int, defect: str = REAL) -> TwoWindows:
-    """Run `trials` independent copies of the two windows."""
-    return _Play(SCENARIOS[name], present, trials, seed, defect).seen()
-
-
-class _Partition:
-    """One trial: what its release partition remembers and shows."""
-
-    def __init__(self, services: HistogramServices, names: list[bytes]) -> None:
-        self._store, self._names = Store(REAL), names
-        self._memory = Memory(services, self._store)  # type: ignore[arg-type]
-        self._display = ShownRows(self._store, self._memory, frozenset())  # type: ignore[arg-type]
-        self._order = sorted(range(len(names)), key=names.__getitem__)
-        self._place = {name: at for at, name in enumerate(names)}
-
-    def rows(self, public: Bools, estimates: Floats, error: float) -> SortedRows:
-        """Rows of the public keys, of the one column. estimates: float64[keys]."""
-        at = [key for key in self._order if public[key]]
-        return SortedRows(
-            keys=[self._names[key] for key in at],
-            estimates=estimates[at].astype(np.int64)[:, None],
-            std_errors=np.full((len(at), 1), error),
-            direct=None,
-        )
-
-    def show(self, window: WindowIndex, trigger: int, rows: SortedRows) -> tuple[SortedRows, Bools]:
-        """(the rows with smoothed numbers, which keys are shown: bool[keys])."""
-        commit = Commit(position=Offset(0), meta={})
-        whole, display = self._display.of(window, Trigger(trigger), rows, (), commit)
-        self._store.write(commit)
-        return whole, self.which(display.rows.keys)
-
-    def hand_on(self, window: WindowIndex, rows: SortedRows) -> None:
-        """Make the list of the window after this one."""
-        commit = Commit(position=Offset(0), meta={})
-        self._memory.hand_on(window, rows, commit)
-        self._store.write(commit)
-
-    def remembered(self, window: WindowIndex) -> Remembered:
-        """The window's list."""
-        return self._memory.of(window)
-
-    def which(self, keys: list[bytes]) -> Bools:
-        """bool[keys], by number."""
-        found = np.zeros(len(self._names), np.bool_)
-        found[[self._place[key] for key in keys]] = True
-        return found
-
-    def at(self, keys: list[bytes]) -> list[int]:
-        """Their numbers."""
-        return [self._place[key] for key in keys]
+    smoothed: Bools
 
 
 class _Play:
@@ -250,26 +248,26 @@ class _Play:
             config=plan.digest(),
             pipeline="audit",
         )
-        services = services_of(
-            self._one, plan, settings_of(self._one, plan, "audit", 1), [[_RECORD]], None, bytes(16), REAL
-        )
+        services = services_in_a_row(self._one, plan)
         self._indices = [services.ledger.first_window]
         for _ in range(2):
             self._indices.append(services.calendar.following(self._indices[-1]))
         K = self._one.keys
         names = [[b"%d" % (trial * K + key) for key in range(K)] for trial in range(trials)]
-        self._partitions = [_Partition(services, mine) for mine in names]
+        self._partitions = [Partition(services, mine) for mine in names]
 
-    def seen(self) -> TwoWindows:
+    def seen(self) -> Seen:
         """Play all of it."""
         windows, (zero, one, two) = self._windows, self._indices
-        every = np.ones(self._one.keys, np.bool_)
+        K = self._one.keys
+        every = np.arange(K) < K - windows.unknown
         for partition in self._partitions:
-            partition.hand_on(zero, partition.rows(every, np.full(len(every), windows.before), self._errors[-1]))
-        first = self._play(one, self._one.build, None)
-        self._hand_on(one, first)
-        named = self._named(two)
-        second = self._play(two, windows.following, named if windows.react else None)
+            partition.hand_on(zero, partition.rows(every, np.full(K, windows.before), np.full(K, self._errors[-1])))
+        with _planted(self._defect):
+            first = self._play(one, self._one.build, None)
+            self._hand_on(one, first)
+            named = self._named(two)
+            second = self._play(two, windows.following, named if windows.react else None)
         others, least = _users(self._one.build(False), self._one), self._one.remember
         assert least is not None
         large = first.newest[:, :, -1] >= least
@@ -281,15 +279,22 @@ class _Play:
             "a list against the rows before, and the others": (named != hoped).any(axis=1),
             "a row is shown": second.shown.any(axis=(1, 2)),
             "rows are shown against their size": (second.shown != visible).any(axis=(1, 2)),
+            "a row is smoothed": np.any([each.smoothed for each in (first, second)], axis=0),
+        }
+        events |= {
+            f"window {number} calibrates rows": each.outputs.calibrated
+            for number, each in enumerate((first, second), 1)
+            if each.outputs.calibrated is not None
         }
         seen = [self._numbers(first), self._numbers(second), named]
         if windows.fitted:
             events["smoothed as the others' counts would"] = self._as_without(second)
         if windows.forgotten:
-            accepted, difference = self._second_run(two, named, second)
+            with _planted(self._defect):
+                accepted, difference = self._second_run(two, named, second)
             events["a window is published twice"] = accepted
             seen.append(difference)
-        return TwoWindows(np.concatenate([each.reshape(self._trials, -1) for each in seen], axis=1), events)
+        return Seen(np.concatenate([each.reshape(self._trials, -1) for each in seen], axis=1), events)
 
     def _named(self, window: WindowIndex) -> Bools:
         """bool[N, keys]: the window's lists."""
@@ -297,34 +302,58 @@ class _Play:
 
     def _outputs(self, window: WindowIndex, given: Input, named: Bools, comes: Bools | None) -> Outputs:
         noise = self._source.window(window)
-        return play_window(self._one, self._mechanism, given, noise, self._trials, remembered=named, comes=comes)
+        enters = self._partitions[0].memory.enters
+        return play_window(
+            self._one, self._mechanism, given, noise, self._trials, remembered=named, enters=enters, comes=comes
+        )
 
     def _play(self, window: WindowIndex, build: Callable[[bool], Input], comes: Bools | None) -> _Window:
         outputs = self._outputs(window, build(self._present), self._named(window), comes)
         exact = _users(build(self._present), self._one)
-        public, estimates = outputs.published, outputs.estimates
+        public, estimates, errors = outputs.published, outputs.estimates, outputs.errors
+        assert errors is not None
         newest, shown, last = estimates.copy(), np.zeros_like(public), []
+        smoothed = np.zeros(self._trials, np.bool_)
         for at, partition in enumerate(self._partitions):
-            for number, error in enumerate(self._errors):
+            for number in range(len(self._errors)):
                 there = public[at, :, number]
-                rows = partition.rows(there, estimates[at, :, number], error)
+                rows = partition.rows(there, estimates[at, :, number], errors[at, :, number])
                 given = rows
                 if self._defect == "shown by exact counts":
-                    given = partition.rows(there, exact[number], error)
-                with self._fitted(exact[number], partition.at(partition.remembered(window).keys)):
-                    whole, shown[at, :, number] = partition.show(window, number + 1, given)
+                    given = partition.rows(there, exact[number], errors[at, :, number])
+                first = there & ~public[at, :, :number].any(axis=1)
+                hidden = int(((exact[number] > 0) & ~there).sum())
+                with self._fitted(exact[number], partition.at(partition.remembered(window).keys), hidden):
+                    whole, shown[at, :, number] = partition.show(window, number + 1, given, first)
+                smoothed[at] |= whole.smoothed is not None
                 if given is rows:
                     newest[at, partition.at(whole.keys), number] = whole.newest[0][:, 0]
             last.append(rows if given is not rows else whole)
-        return _Window(outputs=outputs, public=public, estimates=estimates, newest=newest, shown=shown, last=last)
+        return _Window(
+            outputs=outputs,
+            public=public,
+            estimates=estimates,
+            newest=newest,
+            shown=shown,
+            last=last,
+            smoothed=smoothed,
+        )
 
     @contextmanager
-    def _fitted(self, exact: Ints, at: list[int]) -> Iterator[None]:
-        """Plants "fitted to exact counts"."""
-        if self._defect != "fitted to exact counts":
+    def _fitted(self, exact: Ints, at: list[int], hidden: int) -> Iterator[None]:
+        """Plants the defects of fits. exact: of all keys. at: those of the list. hidden: how many others came and have no row."""
+
+        def to_exact_counts(_: Floats, *given: Floats) -> Smoothing | None:
+            return _FIT(exact[at].astype(np.float64), *given)
+
+        def with_hidden_keys(*given: Floats) -> Smoothing | None:
+            return _FIT(*(np.append(each, np.ones(hidden)) for each in given))
+
+        planted = {"fitted to exact counts": to_exact_counts, "fitted to keys without a row": with_hidden_keys}
+        if self._defect not in planted:
             yield
             return
-        with patch.object(Smoothing, "fit", lambda direct, *given: _FIT(exact[at].astype(np.float64), *given)):
+        with patch.object(Smoothing, "fit", planted[self._defect]):
             yield
 
     def _hand_on(self, window: WindowIndex, played: _Window) -> None:
@@ -332,10 +361,11 @@ class _Play:
         exact = _users(self._one.build(self._present), self._one)
         for at, partition in enumerate(self._partitions):
             public, rows = played.public[at, :, -1], played.last[at]
+            errors = np.full(len(public), self._errors[-1])
             if self._defect == "list from exact counts":
-                rows = partition.rows(public, exact[-1], self._errors[-1])
-            elif self._defect == "list before the last commit":
-                rows = partition.rows(public, played.estimates[at, :, -2] + exact[-1] - exact[-2], self._errors[-1])
+                rows = partition.rows(public, exact[-1], errors)
+            elif self._defect in ("list before the last commit", "list before late records"):
+                rows = partition.rows(public, played.estimates[at, :, -2] + exact[-1] - exact[-2], errors)
             partition.hand_on(window, rows)
 
     def _numbers(self, window: _Window) -> Floats:
@@ -343,8 +373,9 @@ class _Play:
         outputs = window.outputs
         evidence = outputs.evidence if outputs.evidence is not None else np.zeros((self._trials, 0))
         columns = [window.estimates, window.newest, window.public, window.shown]
-        if self._windows.fitted:
-            columns = [each.sum(axis=1) for each in (*columns, evidence[:, :, None])]
+        if self._one.keys > _MANY:
+            kinds = evidence.reshape(self._trials, self._one.keys, -1)
+            columns = [each.sum(axis=1) for each in (*columns, kinds)]
         else:
             columns.append(evidence)
         return np.concatenate([each.reshape(self._trials, -1).astype(np.float64) for each in columns], axis=1)
@@ -367,7 +398,7 @@ class _Play:
     def _second_run(self, window: WindowIndex, named: Bools, played: _Window) -> tuple[Bools, Floats]:
         """(bool[N], whether a run with shorter lists is published, too; float64[N, ...], its rows' difference to the first run's).
 
-        A list is pinned by its digest, so a run with another one is refused.
+        Both ask the publication, which finds in the ledger the digest of the trigger at which the first run's list entered.
         """
         fewer = named.copy()
         fewer[:, : self._windows.forgotten] = False
@@ -375,16 +406,34 @@ class _Play:
         for trial, partition in enumerate(self._partitions):
             remembered = partition.remembered(window)
             shorter = remembered.take(fewer[trial, partition.at(remembered.keys)])
-            refused = self._defect != "another list on the same noise" and shorter.digest() != remembered.digest()
-            accepted[trial] = not refused
+            partition.publish(window, remembered)
+            accepted[trial] = partition.accepts(window, shorter)
         again = self._outputs(window, self._windows.following(self._present), fewer, None)
         difference = played.outputs.features() - again.features()
         return accepted, np.where(accepted[:, None], difference, 0.0)
 
 
-_FIT = Smoothing.fit
-_RECORD = SimpleNamespace(offset=0)
-"""So that the topic is not empty."""
+_FIT, _DRAWN, _ENTERS = Smoothing.fit, LastLook._drawn, Memory.enters.fget
+_MANY = 32
+"""Of more keys than that, the attack's score has sums."""
+
+
+def _without_noise(look: LastLook, mechanism: str, *given: Any) -> Any:
+    drawn = _DRAWN(look, mechanism, *given)
+    return drawn * 0 if mechanism == look._public_mechanism else drawn
+
+
+@contextmanager
+def _planted(defect: str) -> Iterator[None]:
+    """Plants what changes both windows."""
+    with ExitStack() as stack:
+        if defect == "calibrated with exact lists":
+            stack.enter_context(patch.object(LastLook, "_drawn", _without_noise))
+        if defect == "another list on the same noise":
+            stack.enter_context(patch.object(Remembered, "digest", lambda _: bytes(32)))
+        if defect == "list before late records":
+            stack.enter_context(patch.object(Memory, "enters", property(lambda memory: _ENTERS(memory) - 1)))
+        yield
 
 
 def _users(given: Input, scenario: Scenario) -> Ints:

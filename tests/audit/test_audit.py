@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from fractions import Fraction
-from unittest import mock
 
 import audit
+import audit_evidence
 import audit_local
 import audit_periods
+import audit_shares
 import audit_stream_defects
 import audit_streams
 import audit_tune
@@ -84,9 +85,8 @@ def test_every_defect_has_a_scenario_made_for_it():
         defect for case in audit_periods.SCENARIOS.values() for defect in case.exposes
     }
     assert set(audit_tune.DEFECTS) == {defect for case in audit_tune.SCENARIOS.values() for defect in case.exposes}
-    assert set(audit_windows.DEFECTS) == {
-        defect for case in audit_windows.SCENARIOS.values() for defect in case.exposes
-    }
+    for module in (audit_windows, audit_shares, audit_evidence):
+        assert set(module.DEFECTS) == {defect for case in module.SCENARIOS.values() for defect in case.exposes}
     played = {
         (name, defect) for _, name, defect in (*audit.cases(audit.STRATEGIES), *audit.cases(PIPELINE, pipeline=True))
     }
@@ -230,10 +230,10 @@ def test_periods_of_a_budget_that_renews_stand_and_fall(name, defect):
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("name", "defect"),
-    [(name, defect) for name, case in audit_windows.SCENARIOS.items() for defect in (REAL, *case.exposes)],
+    [(name, defect) for name, case in audit.IN_A_ROW.items() for defect in (REAL, *case.exposes)],
 )
 def test_windows_in_a_row_stand_and_fall(name, defect):
-    row = audit.audit_in_a_row(name, defect, trials=audit_windows.SCENARIOS[name].trials or 4_000, seed=0)
+    row = audit.audit_in_a_row(name, defect, trials=audit.IN_A_ROW[name].trials or 4_000, seed=0)
     assert row["refuted"] is (defect != REAL), row
 
 
@@ -241,17 +241,17 @@ def test_windows_in_a_row_list_and_show_what_was_brought():
     """Hardly any noise: a key of 12 users is remembered. Its row in the next window is shown where 3 come, and not where 2 do."""
     few = audit_windows.SCENARIOS["a key that few bring again"]
     quiet = replace(few, one=replace(few.one, plan={**few.one.plan, "epsilon": 5000.0}))
-    with mock.patch.dict(audit_windows.SCENARIOS, {"quiet": quiet}):
-        for present in (True, False):
-            seen = audit_windows.play_windows("quiet", present=present, trials=5, seed=0)
-            assert seen.events["a key is remembered"].all()
-            assert (seen.events["a row is shown"] == present).all()
-            assert not seen.events["rows are shown against their size"].any()
+    for present in (True, False):
+        seen = quiet.play(present=present, trials=5, seed=0)
+        assert seen.events["a key is remembered"].all()
+        assert (seen.events["a row is shown"] == present).all()
+        assert not seen.events["rows are shown against their size"].any()
 
 
 @pytest.mark.parametrize("defect", [REAL, "another list on the same noise"])
 def test_a_second_run_with_another_list_is_refused(defect):
-    seen = audit_windows.play_windows("a window that runs twice", present=True, trials=50, seed=0, defect=defect)
+    twice = audit_windows.SCENARIOS["a window that runs twice"]
+    seen = twice.play(present=True, trials=50, seed=0, defect=defect)
     assert (seen.events["a window is published twice"] == (defect != REAL)).all()
 
 
