@@ -404,6 +404,33 @@ def test_another_list_is_refused_before_anything_is_published(change: str, tmp_p
     assert position == release.position
 
 
+@pytest.mark.parametrize("change", ["another row", "none"])
+def test_a_last_trigger_at_which_the_list_enters_is_known_again_by_it(change: str, tmp_path: Path) -> None:
+    """Windows of one interval. The same list: the trigger is public, so its rows are not calibrated a second time. Another one is
+    refused before anything is told of its rows."""
+    events: list[Event] = [(e[0], e[1], e[2] // LENGTH, *e[3:]) for e in events_of(4)]
+    done = Both(tmp_path / "done", ours(every=LENGTH), events).until(1)
+    both = Both(tmp_path / "again", ours(every=LENGTH), events).until(0)
+    release = both.releases[0]
+    # As an older copy of the state would have it: the ledger knows what was published since.
+    release.services.ledger.records = dict(done.services.ledger.records)  # type: ignore[attr-defined]
+    if change != "none":
+        place = next(name for name in release.state() if name[:1] == b"m")
+        row = bytearray(release.state()[place])
+        row[-1] ^= 1
+        release.store.write([(place, bytes(row))], [], [], meta=b"m")
+    release.restart()
+    told = len(both.index.log)
+    if change == "none":
+        with pytest.raises(Refusal, match="has lost which keys are remembered"):
+            both.until(1)
+        assert len(both.index.log) > told
+    else:
+        with pytest.raises(ReplayMismatch, match="or with another list of keys that are remembered"):
+            both.until(1)
+        assert len(both.index.log) == told
+
+
 def test_last_rows_that_cannot_be_calibrated_again_make_no_list(tmp_path: Path) -> None:
     """All state is lost, and what the others have told is gone: direct rows would make another list than the published ones."""
     both = Both(tmp_path, ours(), events_of(4)).until(LENGTH)

@@ -12,12 +12,14 @@ import pytest
 from susurrus.agents.histogram import kept_rows
 from susurrus.agents.histogram.release import ReleaseStage
 from susurrus.agents.histogram.rolling import RollingView
+from susurrus.agents.histogram.shown_rows import ShownRows
 from susurrus.agents.histogram.table import SortedRows
 from susurrus.agents.histogram.window_plans import WindowPlans
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.runtime.store import Store
+from susurrus.mechanisms.arrays import Bools, Int64s
 from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.histogram.calibration import LEAST_ROWS
@@ -155,6 +157,45 @@ def test_the_view_is_what_follows_from_published_rows(
     alone = [r for r in rows.values() if r["counted_from"] == r["window_start"]]
     gone = [r for r in rows.values() if r["counted_until"] == r["window_start"]]
     assert min(map(len, (whole, late, alone, gone))) > 0
+
+
+REMEMBERED: dict[str, Any] = {
+    # Other shares than the defaults: every window has the same plan.
+    "privacy": {"strategy": "closing", "closing": {"unknown_share": 0.2}},
+    "keys": {"remember": 6},
+}
+
+
+def everything(shown: ShownRows, rows: SortedRows, level: Int64s) -> Bools:
+    return np.ones(len(rows.keys), np.bool_)
+
+
+def test_with_remembered_keys_the_view_is_that_of_all_public_rows_shown_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that readers of windows do not see are in it, from the trigger on at which a window begins to remember, and after
+    restarts."""
+    ours = viewed(**REMEMBERED)
+    log = log_of(random_rows(3), ours.config_digest, lists=lists_of(ours, 3))
+    as_published = run(ours, log, tmp_path / "a", seed=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(ShownRows, "_large", everything)
+        all_shown = run(viewed(**REMEMBERED), log, tmp_path / "b")
+    wanted, rows = slowly(ours, released(all_shown)), rows_of(as_published)
+    assert rows_of(all_shown) == rows
+    hidden = {name for name in rows if name in wanted} - {
+        (start, trigger, key)
+        for start, of in released(as_published).items()
+        for trigger, keys in of.items()
+        for key in keys
+    }
+    assert len(hidden) > 5
+    for name, row in rows.items():
+        since, until, values = wanted[name]
+        assert (parse_time(row["counted_from"]), parse_time(row["counted_until"])) == (since, until)
+        assert {column: row["values"][column]["estimate"] for column in values} == {
+            column: estimate for column, (estimate, _) in values.items()
+        }
 
 
 @pytest.mark.parametrize("case", CASES)
