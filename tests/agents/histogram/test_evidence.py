@@ -5,12 +5,15 @@ import json
 import random
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from susurrus.agents.histogram.evidence import EvidenceOf
 from susurrus.agents.histogram.release import ReleaseStage
+from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.histogram.evidence_memory import ClosingRows, EvidenceTest, PastRows
@@ -247,6 +250,34 @@ def test_other_evidence_is_refused_before_anything_is_published(change: str, tmp
             ReplayMismatch, match=rf"trigger={LENGTH} of window={start_of(1)} was published from different"
         ):
             both.until(2 * LENGTH - 1)
+
+
+def test_no_two_histories_have_one_digest(tmp_path: Path) -> None:
+    """Rows say nothing without the noise of the days on which nobody came: of which windows, and by which plans."""
+    a, b = b"a" * 32, b"b" * 32
+    rows: list[dict[bytes, bytes]] = [
+        {},
+        {b"k": b"1"},
+        {b"k": b"2"},
+        {b"j": b"1"},
+        {b"j": b"1", b"k": b"1"},
+        {b"j1k": b"1"},
+    ]
+    windows: list[tuple[bytes | None, ...]] = [(a, None), (None, a), (b, None), (a, b), (b, a), (None, None)]
+    digests = set()
+    for number, known in enumerate(rows):
+        store = Store(tmp_path / str(number))
+        store.write([(b"x" + key, row) for key, row in known.items()], [], [], meta=b"m")
+        for plans in windows:
+            measured: Any = [
+                None
+                if plan is None
+                else SimpleNamespace(strategy=SimpleNamespace(plan=SimpleNamespace(digest=lambda of=plan: of)))
+                for plan in plans
+            ]
+            digests |= {EvidenceOf(WindowIndex(9), own, store, measured).digest() for own in (a, b)}
+        store.close()
+    assert len(digests) == len(rows) * len(windows), "the window's own plan is in its own digest"
 
 
 # ---- state -----------------------------------------------------------------------------------------------------------
