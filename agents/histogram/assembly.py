@@ -73,6 +73,7 @@ class AnnouncedRelease(NamedTuple):
 @dataclass(slots=True, eq=False)
 class OpenRelease:
     """A release that is not complete. announced, parts, counts: by partition, rows that there must be, that there are, how many.
+    said: the announcements themselves.
 
     The other numbers are 0 until it is announced somewhere.
     """
@@ -82,6 +83,7 @@ class OpenRelease:
     of_partitions: int = 0
     of_triggers: int = 0
     announced: dict[int, int] = field(default_factory=dict)
+    said: dict[int, Progress] = field(default_factory=dict)
     parts: dict[int, list[ReleasedPart]] = field(default_factory=lambda: defaultdict(list))
     counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -134,7 +136,7 @@ class Assembly:
         release = self._of(name)
         release.epoch_number, release.of_triggers = said.epoch_number, said.of_triggers
         release.of_partitions = said.of_partitions
-        release.announced[said.partition] = said.rows
+        release.announced[said.partition], release.said[said.partition] = said.rows, said
         if release.everywhere and name in self._incomplete:
             self._incomplete.discard(name)
             heapq.heappush(self._queue, AnnouncedRelease(place.time, name.window, place.epoch_number, name))

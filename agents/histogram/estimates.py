@@ -73,7 +73,10 @@ class Release(Tabular):
     time_zone: on whose clocks the window is a day, a week or a month; None for windows of one length. fields: names of the
     key's parts. keys: n scalars, or lists where the key has several parts, in the order of their JSON. columns: by name, n
     estimates each. ranking: of the configuration, for `top`; None where it has none. levels: of a pipeline with grouping sets, by
-    name; row_levels: the level of each row. Such a release has rows of all levels, which overlap: `level` takes one of them, and
+    name; row_levels: the level of each row. remembered: how many keys the window has of the one before it, shown or not; None where
+    nothing is remembered. persistence: how much of an earlier window had lasted, 0 to 1; None where shares do not follow it.
+
+    A release of a pipeline with grouping sets has rows of all levels, which overlap: `level` takes one of them, and
     what is computed from rows is asked of that.
     """
 
@@ -92,6 +95,8 @@ class Release(Tabular):
     time_zone: str | None = None
     levels: Mapping[str, ReleasedLevel] = field(default_factory=dict)
     row_levels: list[str] | None = None
+    remembered: int | None = None
+    persistence: float | None = None
 
     @property
     def window_date(self) -> str | None:

@@ -25,6 +25,7 @@ from susurrus.agents.histogram.due import Announced
 from susurrus.agents.histogram.estimates import Estimates as Estimates
 from susurrus.agents.histogram.estimates import Release as Release
 from susurrus.agents.histogram.estimates import ReleasedLevel
+from susurrus.agents.histogram.public_progress import memory_of
 from susurrus.agents.histogram.settings import HistogramSettings
 from susurrus.agents.kafka.clients_of import clients_of
 from susurrus.agents.kafka.follow import Follower, Place
@@ -280,6 +281,7 @@ class ReleaseReader:
         published = [column.name for column in settings.published_columns]
         names = [column.name for column in parts[0].columns] if parts else published
         by_name = [{column.name: column for column in part.columns} for part in parts]
+        memory = memory_of(list(whole.said.values()))
         return Release(
             window_start=name.window,
             window_end=parts[0].release.window_end if parts else settings.calendar.end_of(WindowStart(name.window)),
@@ -297,6 +299,8 @@ class ReleaseReader:
             },
             ranking=None if settings.top is None else settings.top.ranking,
             levels=self._levels,
+            remembered=None if memory is None else memory.remembered,
+            persistence=None if memory is None else memory.persistence,
             row_levels=[] if levels is None and self._levels else levels and [levels[row] for row in order],
         )
 

@@ -132,6 +132,9 @@ def test_operators_see_what_progress_says_of_memory(published: Published) -> Non
         "persistence": persistence,
         "evidence_windows": 1,
     }
+    read = list(releases(published.settings, follow=False))
+    assert [(each.remembered, each.persistence) for each in read[:TRIGGERS]] == [(0, 0)] * TRIGGERS
+    assert {(each.remembered, each.persistence) for each in read[TRIGGERS:]} == {(remembered, persistence)}
     text = (
         f"The window {SECOND_DAY} has {remembered} keys of the one before it; kappa is {persistence:g}, the part of an"
     )
