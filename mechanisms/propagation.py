@@ -64,14 +64,18 @@ def share(estimates: Numbers, std_errors: Floats, part: npt.NDArray[np.bool_]) -
     return Computed(ratio, _norm((part - ratio) / whole.estimate * std_errors))
 
 
-def pooled_mean(means: Numbers, mean_errors: Floats, counts: Numbers, count_errors: Floats) -> Computed | None:
+def pooled_mean(
+    means: Numbers, mean_errors: Floats, counts: Numbers, count_errors: Floats, *, added: Numbers | None = None
+) -> Computed | None:
     """The mean over all records of n groups, from the mean and count of each, [n]. None where the counts' sum is not clear of 0.
+
+    added: other estimates of the same counts, [n], to divide by the sum of; with errors that are at most `count_errors`.
 
     means: each a sum over max(count, 1), with the delta method's error for that, as the column kind `mean` publishes them. The
     sums are recovered from them: a mean r of a sum and a count c with errors e_s and e_c has the error hypot(e_s, r e_c) / c.
     Noise of sums and counts is independent. A mean that was clamped to the column's bound stays clamped.
     """
-    whole = total(counts, count_errors)
+    whole = total(counts if added is None else added, count_errors)
     if not _is_clear(whole):
         return None
     divisors = np.maximum(counts, 1).astype(np.float64)

@@ -59,8 +59,21 @@ class Estimates:
 
     @property
     def independent(self) -> tuple[Numbers, Floats]:
-        """Estimates and standard errors whose noise is independent from row to row: what sums and differences use."""
+        """Estimates and standard errors whose noise is independent from row to row: what differences use."""
         return self.direct or (self.estimate, self.std_error)
+
+    @property
+    def summands(self) -> tuple[Numbers, Floats]:
+        """What sums over keys add, and the errors they take it to have (docs/decisions/0049-sums-over-shown-rows.md).
+
+        The row's own stream at a window's last trigger. Before it, the smoothed number where a row has one: it decided that the row
+        is shown, with the row's noise in it, so that of the rows that are shown the own streams are too high. Errors are those of
+        the own streams in both cases, because errors of smoothed rows have parts in common.
+        """
+        own, errors = self.independent
+        if self.direct is not None or self.smoothed is None:
+            return own, errors
+        return self.smoothed[0], errors
 
     def take(self, rows: Rows) -> "Estimates":
         """Some rows, in this order."""

@@ -185,8 +185,8 @@ class Release(Tabular):
         children_keys = [key if len(part.parts) > 1 else [key] for key in below.keys]
         owner = np.array([places.get(_key_name([key[i] for i in at]), -1) for key in children_keys], np.intp)
         rows = np.flatnonzero(owner >= 0)  # a child may be published whose parent is not
-        estimates, errors = below._additive(name).independent
-        left = propagation.remainder(above._additive(name).independent, (estimates[rows], errors[rows]), owner[rows])
+        estimates, errors = below._additive(name).summands
+        left = propagation.remainder(above._additive(name).summands, (estimates[rows], errors[rows]), owner[rows])
         return replace(above, columns={name: Estimates(*left)})
 
     def _level(self, name: str) -> ReleasedLevel:
@@ -347,10 +347,10 @@ class Release(Tabular):
         """The sum of a column (by default the first) over keys, by default all that are published.
 
         It estimates what the caps kept of these keys, without bias if noise of its own selected them (docs/sums.md says with which
-        strategies). A user counts once for each of the keys. What is not published is not in it. Raises ConfigurationError for a
-        column that cannot be added, SusurrusError for a key that is not published.
+        strategies, and what is done about remembered keys). A user counts once for each of the keys. What is not published is not
+        in it. Raises ConfigurationError for a column that cannot be added, SusurrusError for a key that is not published.
         """
-        estimates, errors = self._additive(self._column(column)).independent
+        estimates, errors = self._additive(self._column(column)).summands
         rows = self._rows(keys)
         return Combined(*propagation.total(estimates[rows], errors[rows]), len(rows))
 
@@ -360,7 +360,7 @@ class Release(Tabular):
         Raises ConfigurationError and SusurrusError as `total`, and SusurrusError where the sum is not clear of 0.
         """
         name = self._column(column)
-        estimates, errors = self._additive(name).independent
+        estimates, errors = self._additive(name).summands
         rows = self._rows(keys)
         part = np.zeros(len(self), np.bool_)
         part[rows] = True
@@ -380,11 +380,13 @@ class Release(Tabular):
                 f'column="{name}": is no mean, or its count is not published, and a mean over keys needs it; add a column that '
                 "counts records to the pipeline"
             )
+        # A mean was divided by the row's own count, but counts add up as all sums do.
         counts, count_errors = self.columns[of.divisor].independent
+        added, _ = self.columns[of.divisor].summands
         means, errors = of.independent
         rows = self._rows(keys)
         distances: Floats = means[rows].astype(np.float64) - of.centre
-        found = propagation.pooled_mean(distances, errors[rows], counts[rows], count_errors[rows])
+        found = propagation.pooled_mean(distances, errors[rows], counts[rows], count_errors[rows], added=added[rows])
         if found is not None:
             found = found._replace(estimate=of.centre + found.estimate)
         return self._ratio(of.divisor, found, len(rows))

@@ -47,7 +47,7 @@ class WindowRows:
 
     public: bool[keys], keys with a row. shown: bool[keys], those whose row readers see. smoothed: bool[keys, columns], numbers
     that memory has a part in. direct, direct_errors, estimates, std_errors: float64[keys, columns]; the latter two are smoothed
-    where `smoothed`, else direct.
+    where `smoothed`, else direct. own, own_errors: float64[keys, columns], of each row's own stream, before any calibration.
     """
 
     public: Bools
@@ -57,6 +57,8 @@ class WindowRows:
     direct_errors: Floats
     estimates: Floats
     std_errors: Floats
+    own: Floats
+    own_errors: Floats
 
 
 class WindowsInARow:
@@ -165,6 +167,7 @@ class WindowsInARow:
                     smoothed[rows, column] = True
             rows = np.flatnonzero(memory.keys & ~self.declared)
             seen[rows] &= shown(estimates[rows, self.deciding], std_errors[rows, self.deciding])
+        own, own_errors = (direct, errors) if latest.direct is None else latest.direct
         return WindowRows(
             public=latest.known.copy(),
             shown=seen,
@@ -173,4 +176,6 @@ class WindowsInARow:
             direct_errors=errors,
             estimates=estimates,
             std_errors=std_errors,
+            own=own.astype(np.float64),
+            own_errors=own_errors.copy(),
         )

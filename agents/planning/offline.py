@@ -52,6 +52,8 @@ class LatestEstimates:
     estimates: npt.NDArray[np.int64]
     std_errors: npt.NDArray[np.float64]
     known: npt.NDArray[np.bool_]
+    direct: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
+    """Estimates and errors of rows' own streams, where the rows are calibrated; None at a trigger without calibration."""
 
     @classmethod
     def nothing(cls, keys: int, columns: int = 1) -> Self:
@@ -257,6 +259,8 @@ def run(
             published.known[shown] = True
             if ranks is not None:
                 ranks.published(trigger, shown)
+        if new:
+            published.direct = published.estimates.copy(), published.std_errors.copy()
         for chunk, step in calibrated(strategy, new):
             shown = chunk[step.published]
             once += int((step.due[step.published] != 0).sum())

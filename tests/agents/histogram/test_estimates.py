@@ -11,11 +11,13 @@ import pytest
 
 from susurrus.agents.histogram.column_settings import ColumnSettings
 from susurrus.agents.histogram.columns import layout_of
-from susurrus.agents.histogram.estimates import Estimates, Release, add_windows
+from susurrus.agents.histogram.estimates import Combined, Estimates, Release, add_windows
 from susurrus.mechanisms.errors import ConfigurationError, SusurrusError
+from susurrus.mechanisms.histogram.smoothing import shown
 from susurrus.mechanisms.propagation import Computed
 from susurrus.mechanisms.ranking import Condition, RowRanking
 from tests.agents.released import DAY, EPOCHS, WINDOW
+from tests.mechanisms.histogram.remembered_days import days
 from tests.mechanisms.test_propagation import check, scores
 from tests.samples import samples
 
@@ -138,15 +140,25 @@ class TestWhichNumber:
         assert direct.showing("smoothed").columns["visits"].at(0).estimate == 150
 
     @pytest.mark.parametrize("number", ["smoothed", "estimate", "direct"])
-    def test_sums_and_shares_are_of_direct_numbers_whatever_is_shown(self, number: Any) -> None:
+    def test_sums_and_shares_are_of_direct_numbers_where_there_are_such_whatever_is_shown(self, number: Any) -> None:
         found = smoothed().showing(number)
         assert found.total("visits") == release().total("visits")
         assert found.share("a", "visits") == release().share("a", "visits")
         assert found.mean("kb") == release().mean("kb")
         assert add_windows([found], "visits").estimate == 1040
-        # Where there is no direct number, sums are of estimates, and never of smoothed ones.
+
+    @pytest.mark.parametrize("number", ["smoothed", "estimate", "direct"])
+    def test_before_the_last_trigger_they_are_of_smoothed_numbers_with_the_errors_of_the_estimates(
+        self, number: Any
+    ) -> None:
         of = dataclasses.replace(smoothed().columns["visits"], direct=None)
-        assert release(columns={"visits": of}).showing(number).total().estimate == 1000
+        kb = release().columns["kb"]
+        found = release(columns={"visits": of, "kb": kb}).showing(number)
+        assert found.total() == Combined(150 + 200 + 500 + 400, math.hypot(3, 3, 3, 3), 4)
+        assert found.total(keys="b") == Combined(200, 3.0, 1)
+        assert found.share("a").estimate == 150 / 1250
+        # A mean was divided by the estimate; what it was divided by is not what is added.
+        assert found.mean("kb", ["a", "b"]).estimate == (2.5 * 100 + 2.5 * 200) / (150 + 200)
 
     def test_a_frame_has_the_shown_number_by_the_name_of_the_column_and_the_others_beside_it(self) -> None:
         rows = smoothed().frame().rows()
@@ -237,6 +249,35 @@ class TestRatios:
             }
             found.append(release(columns=estimates).mean("kb"))
         check(scores([Computed(one.estimate, one.std_error) for one in found], [truth] * len(found)))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("changing", "excess"), [(0.1, 0.8), (0.5, 3.0)])
+def test_sums_over_remembered_keys_are_not_too_high_and_those_of_their_own_streams_would_be(
+    changing: float, excess: float
+) -> None:
+    """The rows that are shown, at every quarter before the last: days in a row, as the smoothing's own tests have them."""
+    ours: list[float] = []
+    planted: list[float] = []
+    for seed in range(samples(12)):
+        for quarter in days(20_000, changing, 4, 500 + seed):
+            if quarter.quarter == 3:
+                continue
+            estimates = quarter.estimates.astype(np.int64)
+            of = Estimates(
+                quarter.direct.astype(np.int64),
+                np.sqrt(quarter.given[1]),
+                smoothed=(estimates, quarter.errors),
+                smoothed_rows=np.ones(len(estimates), np.bool_),
+            )
+            rows = np.flatnonzero(shown(estimates, quarter.errors))
+            found = release(list(range(len(rows))), columns={"visits": of.take(rows)}, trigger=1).total()
+            truth = quarter.truth[rows].sum()
+            ours.append((found.estimate - truth) / found.std_error)
+            planted.append((quarter.direct[rows].sum() - truth) / found.std_error)
+    assert abs(np.mean(ours)) < 0.4
+    assert np.mean(np.abs(ours) <= 1.96) >= 0.95
+    assert np.mean(planted) > excess
 
 
 class TestWindows:

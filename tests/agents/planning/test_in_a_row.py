@@ -94,6 +94,20 @@ def test_rows_of_at_least_so_many_users_are_remembered_and_have_rows_from_the_be
     ), "each window has noise of its own"
 
 
+def test_rows_have_their_own_numbers_where_the_last_trigger_calibrates_them(monkeypatch):
+    strategy = build_strategy(make_plan())
+    spooled = spool(day(1), strategy.bounding, T)
+    windows = WindowsInARow(strategy.plan, spooled.key_names, remember=0, follows=False)
+    # So few rows would stay as they are.
+    monkeypatch.setattr(type(strategy), "calibrate", lambda _, estimates, errors, *__: (estimates + 7, errors / 2))
+    for trigger, rows in rows_of(windows, spooled).items():
+        some = rows.public
+        assert some.any()
+        added, share = (7, 2) if trigger == T else (0, 1)
+        assert np.array_equal(rows.own[some] + added, rows.direct[some])
+        assert np.array_equal(rows.own_errors[some] / share, rows.direct_errors[some])
+
+
 def test_nothing_is_remembered_with_0():
     strategy = build_strategy(make_plan())
     spools = [spool(day(seed), strategy.bounding, T) for seed in (1, 2)]
