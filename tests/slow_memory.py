@@ -30,7 +30,9 @@ class SlowMemory:
     declared: Collection[bytes]
     partitions: int
     handed_on: dict[bytes, Numbers] = field(default_factory=dict)
-    """The list of the window that runs: what is remembered."""
+    """The list of the window that runs: what is remembered, rates and the variances of their errors."""
+    rates: dict[bytes, Numbers] = field(default_factory=dict)
+    """Of the rows that `smoothed` had last."""
     lasted: tuple[int, int] = 0, 0
     """Of the last rows of 15 users or more: those of keys that the window began with, and all."""
 
@@ -41,6 +43,7 @@ class SlowMemory:
     def smoothed(self, rows: dict[bytes, InternalRow]) -> dict[bytes, Numbers]:
         """Of the keys on the list: key -> column -> number and its error, where a partition has enough of them."""
         found: dict[bytes, Numbers] = defaultdict(dict)
+        self.rates = defaultdict(dict)
         keys_of: dict[int, list[bytes]] = defaultdict(list)
         for key in sorted(self.handed_on.keys() & rows.keys(), reverse=True):
             keys_of[int(partition_of([key], self.partitions)[0])].append(key)
@@ -48,14 +51,15 @@ class SlowMemory:
             for column in self._counting:
                 given = []
                 for key in keys:
-                    value, error = self.handed_on[key][column]
                     own = rows[key][1][column]
-                    given.append((rows[key][0][column], own * own, value, error * error))
+                    given.append((rows[key][0][column], own * own, *self.handed_on[key][column]))
                 columns = np.array(given, np.float64).T.copy()
                 fitted = Smoothing.fit(*columns)
                 if fitted is not None:
                     for key, number, error in zip(keys, *fitted.rows(*columns), strict=True):
                         found[key][column] = round(float(number)), math.sqrt(float(error) * float(error) + 1 / 12)
+                    for key, number, variance in zip(keys, *fitted.rates(*columns), strict=True):
+                        self.rates[key][column] = float(number), float(variance)
         return found
 
     def hidden(
@@ -80,7 +84,9 @@ class SlowMemory:
         for key in rows:
             newest = self._newest(rows, smoothed, key)
             if self.remember and self._deciding is not None and newest[self._deciding][0] >= self.remember:
-                found[key] = {column: (float(max(number, 0)), error) for column, (number, error) in newest.items()}
+                own = {column: (rows[key][0][column], rows[key][1][column]) for column in self._counting}
+                drawn = {column: (max(number, 0), error**2 + max(number, 1)) for column, (number, error) in own.items()}
+                found[key] = drawn | self.rates.get(key, {})
         self.handed_on = found
 
     @property

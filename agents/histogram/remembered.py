@@ -1,4 +1,4 @@
-"""The keys that a window hands on to the next one, and what is kept of their last rows: one release partition's memory.
+"""The keys that a window hands on to the next one, and their rates by its last rows: one release partition's memory.
 
     rows of a window's last trigger ──Memory.hand_on──▶ state; published-keys, for bound
     state ──Memory.entering──▶ the keys that are public in the next window from its first trigger behind them on (window_keys.py)
@@ -6,8 +6,8 @@
 A key is handed on where its last row is at least `keys.remember`. The list is a function of published rows, and so public:
 docs/guarantees/memory.md. A window that is skipped hands on what it was given.
 
-State key: ``m`` window key -> a byte with the format, then the key's last row in the columns that count: estimates and variances,
-float64 each, little-endian. The window is the one in which the key is public.
+State key: ``m`` window key -> a byte with the format, then the key's rates in the columns that count, and the variances of their
+errors, float64 each, little-endian. The window is the one in which the key is public.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,19 +27,20 @@ from susurrus.mechanisms.arrays import Bools, Floats, Int64s
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
 from susurrus.mechanisms.errors import Refusal
 from susurrus.mechanisms.histogram.levels import level_of
+from susurrus.mechanisms.histogram.smoothing import rates
 
 _REMEMBERED: Final = b"m"
 _FORMAT: Final = b"\x01"
 COUNTING: Final = ("users", "count")
-"""Kinds of measured columns whose last rows are kept."""
+"""Kinds of measured columns of which something is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Remembered:
-    """The list of one window in one partition, and the last rows of its keys in the window before.
+    """The list of one window in one partition, and what the window before says of its keys.
 
-    keys: in byte order. estimates, variances: float64[n, counting], as they were published, smoothed ones where there were such,
-    and 0 for negative estimates; users or records, and their squares.
+    keys: in byte order. estimates, variances: float64[n, counting], their rates, which are not negative, and the variances of the
+    errors, by the last rows (`rates` in mechanisms/histogram/smoothing.py); users or records, and their squares.
     """
 
     keys: list[bytes]
@@ -177,14 +178,18 @@ class Memory:
 
     def _chosen(self, rows: SortedRows) -> Remembered:
         """Those of a window's last rows that are large enough: smoothed ones where there are such."""
-        estimates, errors = rows.newest
+        estimates, _ = rows.newest
         large = np.zeros(len(rows.keys), np.bool_)
         level = self.levels_of(rows.keys)
         for number, column in enumerate(self.deciding):
             if column is not None:
                 large |= (level == number) & (estimates[:, column] >= self._least)
-        values, errors = np.maximum(estimates[:, self.columns], 0).astype(np.float64), errors[:, self.columns]
-        return Remembered(keys=rows.keys, estimates=values, variances=errors * errors).take(large)
+        values, variances = rates(rows.estimates[:, self.columns].astype(np.float64), rows.std_errors[:, self.columns])
+        if (smoothed := rows.smoothed) is not None:
+            present = smoothed.present[:, self.columns]
+            values = np.where(present, smoothed.rates[:, self.columns], values)
+            variances = np.where(present, smoothed.rate_variances[:, self.columns], variances)
+        return Remembered(keys=rows.keys, estimates=values, variances=variances).take(large)
 
 
 def _table(window: WindowIndex) -> tuple[bytes, bytes]:

@@ -73,7 +73,8 @@ class ShownRows:
             found = dict.fromkeys(sorted(entering.difference(first)), _FOUND)
         places = np.fromiter(map(known.places.get, rows.keys, repeat(-1)), np.int64, len(rows.keys))
         level = self._memory.levels_of(rows.keys)
-        whole = replace(rows, smoothed=self._smoothed(rows, known.remembered, places, level))
+        ends = self._memory.ends(window, trigger)
+        whole = replace(rows, smoothed=self._smoothed(rows, known.remembered, places, level, ends))
         is_shown = self._large(whole, level)
         marks = known.seen | found
         for row in np.flatnonzero(places >= 0).tolist():
@@ -102,8 +103,10 @@ class ShownRows:
             self._windows[window] = _Window(remembered=remembered, places=places, seen=seen)
         return self._windows[window]
 
-    def _smoothed(self, rows: SortedRows, remembered: Remembered, places: Int64s, level: Int64s) -> Smoothed | None:
-        """The rows of remembered keys by level and column, where there are enough of them."""
+    def _smoothed(
+        self, rows: SortedRows, remembered: Remembered, places: Int64s, level: Int64s, ends: bool
+    ) -> Smoothed | None:
+        """The rows of remembered keys by level and column, where there are enough of them. ends: whether another window follows."""
         smoothed = Smoothed.nothing(rows)
         for number, deciding in enumerate(self._memory.deciding):
             mine = np.flatnonzero((places >= 0) & (level == number))
@@ -121,6 +124,8 @@ class ShownRows:
                 fitted = Smoothing.fit(*given)
                 if fitted is not None:
                     smoothed.put(mine, column, *fitted.rows(*given))
+                    if ends:
+                        smoothed.rates[mine, column], smoothed.rate_variances[mine, column] = fitted.rates(*given)
         return smoothed if smoothed.present.any() else None
 
     def _large(self, rows: SortedRows, level: Int64s) -> Bools:

@@ -82,17 +82,26 @@ def gather(blocks: list[BoundedBlock], columns: int) -> dict[WindowStart, Gather
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Smoothed:
     """Numbers of rows that also use the window before. estimates int64, std_errors float64: [n, columns], in grid units; present:
-    bool[n, columns], where they are."""
+    bool[n, columns], where they are. rates, rate_variances: float64[n, columns], what the next window is told; zeros before the
+    last trigger."""
 
     estimates: Int64s
     std_errors: Floats
     present: Bools
+    rates: Floats
+    rate_variances: Floats
 
     @classmethod
     def nothing(cls, rows: "SortedRows") -> Self:
         """Of these rows, none yet."""
         shape = rows.estimates.shape
-        return cls(estimates=np.zeros(shape, np.int64), std_errors=np.zeros(shape), present=np.zeros(shape, np.bool_))
+        return cls(
+            estimates=np.zeros(shape, np.int64),
+            std_errors=np.zeros(shape),
+            present=np.zeros(shape, np.bool_),
+            rates=np.zeros(shape),
+            rate_variances=np.zeros(shape),
+        )
 
     def put(self, rows: npt.NDArray[np.intp], column: int, estimates: Floats, std_errors: Floats) -> None:
         """Round and enter them at these rows. The errors are those before rounding."""
@@ -100,6 +109,16 @@ class Smoothed:
         # Rounding to an integer adds at most a uniform error: variance 1/12.
         self.std_errors[rows, column] = np.sqrt(std_errors * std_errors + 1 / 12)
         self.present[rows, column] = True
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Self:
+        """Those at these places, in this order."""
+        return type(self)(
+            estimates=self.estimates[rows],
+            std_errors=self.std_errors[rows],
+            present=self.present[rows],
+            rates=self.rates[rows],
+            rate_variances=self.rate_variances[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +147,12 @@ class SortedRows:
 
     def take(self, rows: npt.NDArray[np.intp]) -> "SortedRows":
         """Those at these places, in this order."""
-        of = self.smoothed
         return SortedRows(
             keys=[self.keys[row] for row in rows.tolist()],
             estimates=self.estimates[rows],
             std_errors=self.std_errors[rows],
             direct=None if self.direct is None else (self.direct[0][rows], self.direct[1][rows]),
-            smoothed=None
-            if of is None
-            else Smoothed(estimates=of.estimates[rows], std_errors=of.std_errors[rows], present=of.present[rows]),
+            smoothed=None if self.smoothed is None else self.smoothed.take(rows),
         )
 
 

@@ -21,7 +21,7 @@ from susurrus.mechanisms.arrays import Bools, Floats, Int32s
 from susurrus.mechanisms.histogram.persistence import LEAST_ROW, persistence_of
 from susurrus.mechanisms.histogram.plan import Plan
 from susurrus.mechanisms.histogram.registry import built
-from susurrus.mechanisms.histogram.smoothing import Smoothing, shown
+from susurrus.mechanisms.histogram.smoothing import Smoothing, rates, shown
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.noise import WindowNoise
 from susurrus.topics.wire.partitioner import partition as partition_of
@@ -29,16 +29,16 @@ from susurrus.topics.wire.partitioner import partition as partition_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberedRows:
-    """What a window leaves to the next. keys: bool[keys]. values, variances: float64[keys, columns], of the measured columns."""
+    """What a window leaves to the next. keys: bool[keys]. rates, variances: float64[keys, columns], of the measured columns."""
 
     keys: Bools
-    values: Floats
+    rates: Floats
     variances: Floats
 
     @classmethod
     def nothing(cls, keys: int, columns: int) -> "RememberedRows":
         """Before the first window."""
-        return cls(keys=np.zeros(keys, np.bool_), values=np.zeros((keys, columns)), variances=np.zeros((keys, columns)))
+        return cls(keys=np.zeros(keys, np.bool_), rates=np.zeros((keys, columns)), variances=np.zeros((keys, columns)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,7 @@ class WindowRows:
     public: bool[keys], keys with a row. shown: bool[keys], those whose row readers see. smoothed: bool[keys, columns], numbers
     that memory has a part in. direct, direct_errors, estimates, std_errors: float64[keys, columns]; the latter two are smoothed
     where `smoothed`, else direct. own, own_errors: float64[keys, columns], of each row's own stream, before any calibration.
+    where `smoothed`, else direct. rates, rate_variances: float64[keys, columns], what the next window would be told.
     """
 
     public: Bools
@@ -59,6 +60,8 @@ class WindowRows:
     std_errors: Floats
     own: Floats
     own_errors: Floats
+    rates: Floats
+    rate_variances: Floats
 
 
 class WindowsInARow:
@@ -137,7 +140,7 @@ class WindowsInARow:
             large = rows.public & (users >= LEAST_ROW)
             self.persistence = persistence_of(int((large & known).sum()), int(large.sum()))
             self.memory = RememberedRows(
-                keys=rows.public & (users >= self.remember), values=rows.estimates, variances=rows.std_errors**2
+                keys=rows.public & (users >= self.remember), rates=rows.rates, variances=rows.rate_variances
             )
         return done
 
@@ -145,6 +148,7 @@ class WindowsInARow:
         direct, errors = latest.estimates.astype(np.float64), latest.std_errors.copy()
         estimates, std_errors = direct.copy(), errors.copy()
         smoothed = np.zeros(direct.shape, np.bool_)
+        left, variances = rates(direct, errors)
         seen = latest.known.copy()
         memory = self.memory
         if self.remember and self._smooths:
@@ -154,7 +158,7 @@ class WindowsInARow:
                     given = (
                         direct[rows, column],
                         errors[rows, column] ** 2,
-                        np.maximum(memory.values[rows, column], 0),
+                        memory.rates[rows, column],
                         memory.variances[rows, column],
                     )
                     fit = Smoothing.fit(*given)
@@ -165,6 +169,7 @@ class WindowsInARow:
                     estimates[rows, column] = np.rint(found)
                     std_errors[rows, column] = np.sqrt(error**2 + 1 / 12)
                     smoothed[rows, column] = True
+                    left[rows, column], variances[rows, column] = fit.rates(*given)
             rows = np.flatnonzero(memory.keys & ~self.declared)
             seen[rows] &= shown(estimates[rows, self.deciding], std_errors[rows, self.deciding])
         own, own_errors = (direct, errors) if latest.direct is None else latest.direct
@@ -178,4 +183,6 @@ class WindowsInARow:
             std_errors=std_errors,
             own=own.astype(np.float64),
             own_errors=own_errors.copy(),
+            rates=left,
+            rate_variances=variances,
         )

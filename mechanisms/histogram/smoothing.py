@@ -2,10 +2,12 @@
 
     rows of today, rows of yesterday ──fit──▶ how much of yesterday has come, which keys have changed, and how far
                                      ──rows──▶ each row's mean over "as yesterday" and "changed"
+                                     ──rates──▶ what the next window is told of each key
 
-A key of yesterday is, today at trigger t, the same as yesterday times today's progress, or it has changed. Many rows together
-show the progress and the share of changed keys; its own row shows which of both a key is. No calendar or clock is needed.
-It uses rows of published keys and constants alone, so it is post-processing: docs/guarantees/smoothing.md has the model.
+A key has a rate: how many come to it on average in such a window. It is, today at trigger t, that of yesterday times today's
+progress, or the key has changed. Many rows together show the progress and the share of changed keys; its own row shows which of
+both a key is. No calendar or clock is needed. It uses rows of published keys and constants alone, so it is post-processing:
+docs/guarantees/smoothing.md has the model.
 
 Every step rounds in one way only (elementary.py), and rows are put into an order of their own. So a fit depends neither on the
 order of the rows nor on the processor.
@@ -28,11 +30,13 @@ MOST_ROWS = 8192
 ROUNDS = 25
 FIRST_ROUNDS = 5
 """Of ROUNDS, those that every start has. The likeliest one has the rest."""
-CAUTION = 2.0
+CAUTION = 0.35
 """The spread is taken so many of its standard errors larger than estimated."""
+_WEIGHING_SPREAD = 0.1
+"""Rows are weighed as if the spread were at least this: otherwise the few largest rows alone would say that there is none."""
 LEAST_SHOWN = 3
 """A remembered key's row is shown from so many users on."""
-_LEAST_WEIGHT = 0.002
+_LEAST_WEIGHT = 0.0005
 _LEAST_SPREAD, _MOST_SPREAD = 1e-5, 1.0
 _MOST_FACTOR = 2.0**20
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 2.0**124
@@ -49,7 +53,7 @@ _STARTS = (
 """(weights, widths) where fits begin: keys that mostly stay, with a few large ones that are new; keys that mostly change."""
 CONSTANTS = (
     *(LEAST_ROWS, MOST_ROWS, ROUNDS, FIRST_ROUNDS, CAUTION, LEAST_SHOWN),
-    *(_LEAST_WEIGHT, _LEAST_SPREAD, _MOST_SPREAD, _MOST_FACTOR, _LEAST_WIDTH, _MOST_WIDTH),
+    *(_LEAST_WEIGHT, _LEAST_SPREAD, _MOST_SPREAD, _MOST_FACTOR, _LEAST_WIDTH, _MOST_WIDTH, _WEIGHING_SPREAD),
     *(_START_SPREAD, _START_SCALE, *_START_QUANTILES, str(_STARTS)),
 )
 """What no parameter changes, for a digest."""
@@ -94,8 +98,8 @@ class Smoothing:
         """Fit by expectation maximisation; None for fewer than LEAST_ROWS rows.
 
         direct, variance: float64[n], today's rows and the variances of their errors. value, value_variance: float64[n], the
-        values >= 0 that the window before has left of the same keys, and the variances of their errors. All are finite, and
-        their sizes at most 2^62 (variances: the square).
+        rates >= 0 that the window before has left of the same keys, and the variances of their errors: `rates`, of a fit or
+        without one. All are finite, and their sizes at most 2^62 (variances: the square).
         """
         if len(direct) < LEAST_ROWS:
             return None
@@ -137,6 +141,31 @@ class Smoothing:
         squares = _over_components(beliefs.share * (prior * variance / beliefs.variance + away * away))
         return np.clip(estimate, -_MOST_ESTIMATE, _MOST_ESTIMATE), np.sqrt(squares)
 
+    def rates(self, direct: Floats, variance: Floats, value: Floats, value_variance: Floats) -> tuple[Floats, Floats]:
+        """What the next window is told of these keys, as `fit` takes it there: (their rates, the variances of the errors),
+        float64[n] each.
+
+        Today's number is a draw. So the rate of a key that stays follows its row less than the number does, and is less exact than
+        the number where the row is exact, but more exact where the row is mostly noise.
+        """
+        given = _Rows(direct=direct, variance=variance, value=value, value_variance=value_variance, count=np.ones(0))
+        beliefs = self._beliefs(given)
+        prior = beliefs.variance - variance
+        estimates, errors = np.empty_like(prior), np.empty_like(prior)
+        expected = self.factor * value
+        rate_variance = self.factor * self.factor * value_variance + self.spread * (expected * expected)
+        row_variance = _drawn(expected) + variance
+        both = rate_variance + row_variance
+        estimates[0] = (expected * row_variance + direct * rate_variance) / both
+        errors[0] = rate_variance * row_variance / both
+        # Of a key that has changed, all that is known is its number, which is one draw.
+        estimates[1:] = direct * prior[1:] / beliefs.variance[1:]
+        errors[1:] = prior[1:] * variance / beliefs.variance[1:] + _drawn(estimates[1:])
+        estimate = _over_components(beliefs.share * estimates)
+        away = estimates - estimate
+        squares = _over_components(beliefs.share * (errors + away * away))
+        return np.clip(estimate, 0, _MOST_ESTIMATE), np.minimum(squares, _MOST_ESTIMATE * _MOST_ESTIMATE)
+
     @classmethod
     def _start(cls, weights: tuple[float, ...], widths: tuple[float, ...], factor: float) -> Self:
         scale = max(factor, _START_SCALE)
@@ -148,9 +177,9 @@ class Smoothing:
         )
 
     def _own(self, rows: _Rows, factor: float) -> Floats:
-        """The variance of a row that stays, around factor * value, apart from the spread: of yesterday's error and of both
-        days' numbers, which are draws, and of today's noise."""
-        drawn = np.maximum(factor * rows.value, 1.0) * (1 + factor)
+        """The variance of a row that stays, around factor * value, apart from the spread: of yesterday's error, of today's
+        number, which is a draw, and of today's noise."""
+        drawn = _drawn(factor * rows.value)
         return np.asarray(factor * factor * rows.value_variance + drawn + rows.variance, np.float64)
 
     def _beliefs(self, rows: _Rows) -> _Beliefs:
@@ -194,16 +223,26 @@ class Smoothing:
         expected = factor * rows.value
         shape = expected * expected
         own = self._own(rows, factor)
-        around = own + self.spread * shape
+        around = own + max(self.spread, _WEIGHING_SPREAD) * shape
         relative = share * shape / around
         weight = relative / around
         weights = total(weight * shape)
         if not weights > 0:
             return self.spread
         away = rows.direct - expected
-        found = max(total(weight * (away * away - own)) / weights, 0.0)
+        # Negative where rows scatter less than they would without any spread: then caution has less to add.
+        found = total(weight * (away * away - own)) / weights
         found += caution * math.sqrt(2 * total(relative * relative)) / weights
         return min(max(found, _LEAST_SPREAD), _MOST_SPREAD)
+
+
+def rates(estimates: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """`Smoothing.rates` of keys without a smoothed row: (their rates, the variances of the errors), float64[n] each.
+
+    estimates, errors: float64[n], rows and their standard errors.
+    """
+    found = np.clip(estimates, 0, _MOST_ESTIMATE)
+    return found, np.minimum(errors * errors + _drawn(found), _MOST_ESTIMATE * _MOST_ESTIMATE)
 
 
 def shown(estimates: npt.NDArray[np.int64], errors: Floats) -> Bools:
@@ -237,6 +276,11 @@ def _factors(rows: _Rows, direct: Floats, value: Floats) -> list[float]:
     found = [total(rows.count * rows.direct) / max(total(rows.count * rows.value), 1.0)]
     found += [float(ratios[int(quantile * (largest - 1))]) for quantile in _START_QUANTILES]
     return [min(max(factor, 0.0), _MOST_FACTOR) for factor in found]
+
+
+def _drawn(rates: Floats) -> Floats:
+    """The variances of numbers that are drawn by these rates; of at least 1."""
+    return np.asarray(np.maximum(rates, 1.0), np.float64)
 
 
 def _over_components(values: Floats) -> Floats:

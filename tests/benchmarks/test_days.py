@@ -66,6 +66,8 @@ def test_figures_are_of_what_readers_see_against_uncapped_counts():
         std_errors=np.full((5, 1), 5.0),
         own=estimates[:, None] + 30,
         own_errors=np.full((5, 1), 10.0),
+        rates=np.zeros((5, 1)),
+        rate_variances=np.zeros((5, 1)),
     )
     found = days.seen(4, rows, days.Truth(spooled, before), np.array([True, True, False, False, False]))
     shown = np.array([estimates[0], 0, 50, 0, -7])

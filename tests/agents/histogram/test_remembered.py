@@ -456,7 +456,7 @@ def test_the_list_is_in_the_state_from_the_last_trigger_until_the_next_windows_a
             assert {key for _, key in found} == both.handed_on(window)
 
 
-def test_the_state_has_the_last_rows_of_the_columns_that_count(tmp_path: Path) -> None:
+def test_the_state_has_the_rates_by_the_last_rows_of_the_columns_that_count(tmp_path: Path) -> None:
     both = Both(tmp_path, ours(), events_of(5)).until(LENGTH - 1)
     errors = {
         canonical(row.key): row.values["visits"].std_error
@@ -473,7 +473,9 @@ def test_the_state_has_the_last_rows_of_the_columns_that_count(tmp_path: Path) -
         assert len(of) > 5
         found |= set(of.keys)
         assert of.estimates[:, 0].tolist() == [rows[WINDOW, LENGTH, key][0] for key in of.keys]
-        assert np.sqrt(of.variances[:, 0]) == pytest.approx([errors[key] for key in of.keys], rel=1e-6)
+        # Their errors, and one draw of a number of users by its rate.
+        drawn = [errors[key] ** 2 + rows[WINDOW, LENGTH, key][0] for key in of.keys]
+        assert of.variances[:, 0] == pytest.approx(drawn, rel=1e-6)
     assert found == {key for (_, trigger, key), row in rows.items() if trigger == LENGTH and row[0] >= 6}
 
 

@@ -224,18 +224,27 @@ class TestOneTrigger:
     def test_the_next_list_is_by_the_smoothed_row(self, tmp_path: Path) -> None:
         memory, shown_rows, store = self.made(tmp_path)
         keys = sorted(b'["a",%d]' % n for n in range(60))
-        self.handed_on(memory, store, keys)
+        of = self.handed_on(memory, store, keys)
         window = WindowIndex(memory._services.ledger.first_window + 1)
         rows, commit = self.rows(keys, 3, most=40), Commit(position=0, meta={})
-        whole, _ = shown_rows.of(window, Trigger(1), rows, keys, commit)
+        last = memory._calendar.triggers_of(window)
+        whole, _ = shown_rows.of(window, last, rows, keys, commit)
         assert whole.smoothed is not None
         _, following = memory.hand_on(window, whole, commit)
         users = whole.smoothed.estimates[:, 1]
         assert following.keys == [key for key, number in zip(keys, users.tolist(), strict=True) if number >= 6]
         assert following.keys != [key for key, number in zip(keys, rows.estimates[:, 1], strict=True) if number >= 6]
         kept = np.isin(keys, following.keys)
-        assert following.estimates.tolist() == np.maximum(whole.smoothed.estimates[kept, :2], 0).tolist()
-        assert following.variances == pytest.approx(whole.smoothed.std_errors[kept, :2] ** 2)
+        for column in (0, 1):
+            given = (
+                rows.estimates[:, column].astype(np.float64), rows.std_errors[:, column] ** 2,
+                of.estimates[:, column], of.variances[:, column],
+            )  # fmt: skip
+            fitted = Smoothing.fit(*given)
+            assert fitted is not None
+            told, variances = fitted.rates(*given)
+            assert following.estimates[:, column].tolist() == told[kept].tolist()
+            assert following.variances[:, column].tolist() == variances[kept].tolist()
 
     def test_without_a_list_all_rows_are_shown(self, tmp_path: Path) -> None:
         memory, shown_rows, _ = self.made(tmp_path)

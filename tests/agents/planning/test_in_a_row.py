@@ -14,7 +14,7 @@ from susurrus.agents.planning.workload import FileWorkload, ZipfMandelbrotDay, s
 from susurrus.mechanisms.histogram.plan import Column, Plan
 from susurrus.mechanisms.histogram.record_order import RecordOrder
 from susurrus.mechanisms.histogram.registry import build_strategy, plan_of
-from susurrus.mechanisms.histogram.smoothing import Smoothing
+from susurrus.mechanisms.histogram.smoothing import Smoothing, rates
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics.wire.partitioner import partition, placements
 from tests.agents.planning.settings import BEGIN, HOUR, settings
@@ -82,7 +82,9 @@ def test_rows_of_at_least_so_many_users_are_remembered_and_have_rows_from_the_be
     expected = alone.published.known & (alone.published.estimate >= 40)
     assert np.array_equal(windows.memory.keys, expected)
     assert 0 < expected.sum() < alone.published.known.sum()
-    assert np.array_equal(windows.memory.variances, alone.published.std_errors**2)
+    drawn = np.maximum(alone.published.estimates, 1)
+    assert np.array_equal(windows.memory.rates, np.maximum(alone.published.estimates, 0))
+    assert windows.memory.variances == pytest.approx(alone.published.std_errors**2 + drawn)
 
     second = rows_of(windows, spools[1])
     assert np.array_equal(second[T // 4].public & expected, expected)
@@ -149,14 +151,16 @@ def test_remembered_rows_are_smoothed_in_each_partition_and_shown_where_they_mea
             given = (
                 rows.direct[some, 0],
                 rows.direct_errors[some, 0] ** 2,
-                first[T].estimates[some, 0],
-                first[T].std_errors[some, 0] ** 2,
+                *rates(first[T].estimates[some, 0], first[T].std_errors[some, 0]),
             )
             fit = Smoothing.fit(*given)
             assert fit is not None
             estimates, errors = fit.rows(*given)
             assert np.array_equal(rows.estimates[some, 0], np.rint(estimates)), at
             assert rows.std_errors[some, 0] == pytest.approx(np.sqrt(errors**2 + 1 / 12), rel=1e-12)
+            told, variances = fit.rates(*given)
+            assert np.array_equal(rows.rates[some, 0], told)
+            assert np.array_equal(rows.rate_variances[some, 0], variances)
         size = np.maximum(3, rows.std_errors[:, 0])
         assert np.array_equal(rows.shown, rows.public & (~memory.keys | (rows.estimates[:, 0] >= size)))
         hidden += (rows.public & ~rows.shown).sum()
@@ -165,6 +169,8 @@ def test_remembered_rows_are_smoothed_in_each_partition_and_shown_where_they_mea
     assert hidden
     assert new.any()
     assert np.array_equal(windows.memory.keys, rows.public & (rows.estimates[:, 0] >= 6))
+    assert np.array_equal(windows.memory.rates, rows.rates)
+    assert np.array_equal(windows.memory.variances, rows.rate_variances)
 
 
 def test_shares_follow_how_many_rows_of_a_window_were_known_at_its_beginning():
