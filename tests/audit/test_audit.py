@@ -155,6 +155,8 @@ def test_real_code_stands_and_planted_defects_fall(strategy, scenario, defect):
         ("closing", "many keys at the end", "gate before the cut", 1_000),
         ("closing", "a list of the next window", REAL, 250),
         ("closing", "a list of the next window", "list from exact counts", 250),
+        ("closing", "lists of two levels", REAL, 250),
+        ("closing", "lists of two levels", "list from exact counts", 250),
         ("closing", "a remembered row that is hidden", REAL, 250),
         ("closing", "a remembered row that is hidden", "shown by exact counts", 250),
     ],
@@ -233,7 +235,8 @@ def test_periods_of_a_budget_that_renews_stand_and_fall(name, defect):
     [(name, defect) for name, case in audit.IN_A_ROW.items() for defect in (REAL, *case.exposes)],
 )
 def test_windows_in_a_row_stand_and_fall(name, defect):
-    row = audit.audit_in_a_row(name, defect, trials=audit.IN_A_ROW[name].trials or 4_000, seed=0)
+    trials = audit.IN_A_ROW[name].trials or min(samples(4_000), 20_000)
+    row = audit.audit_in_a_row(name, defect, trials=trials, seed=0)
     assert row["refuted"] is (defect != REAL), row
 
 
