@@ -52,6 +52,10 @@ def test_what_the_newest_window_remembers_is_the_sum_of_all_partitions() -> None
     assert announced.memory() == WindowMemory(window=WINDOW, remembered=7, persistence=0.2)
     announced.add(said(2, remembered=3))  # they need not stand at one trigger: a window has one list
     assert announced.memory() == WindowMemory(window=WINDOW, remembered=7, persistence=0.2)
+    announced.add(said(1, partition=1, window=WINDOW + DAY, remembered=9))
+    assert announced.memory() == WindowMemory(
+        window=WINDOW + DAY, remembered=None, persistence=0.2
+    )  # the other is behind
     announced.add(said(1, epoch=2))
     assert announced.memory() is None  # another epoch's
 
