@@ -21,6 +21,7 @@ from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Trigger
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
+from susurrus.mechanisms.histogram import calibration, smoothing
 from susurrus.mechanisms.histogram.strategy import Increments
 from susurrus.mechanisms.histogram.user_lists import ListSums
 from susurrus.mechanisms.noise import NoiseSource
@@ -193,6 +194,25 @@ def test_a_window_is_that_of_the_slow_reference_with_the_list_declared(case: str
             assert 5 < len(named & handed_on) < len(handed_on), "the others' rows are too small to mean something"
         else:
             assert len(named) < 25
+
+
+@pytest.mark.parametrize("case", ["by default", "declared", "lag", "lag of the whole window"])
+def test_calibrated_and_smoothed_rows_are_those_of_the_slow_reference(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are calibrated and smoothed here as many are: then rows show what each key weighed in the users' lists."""
+    made, events = ours(**CASES[case]), events_of(1)
+    direct = Both(tmp_path / "direct", made, events).finish().rows()
+    monkeypatch.setattr(calibration, "LEAST_ROWS", 6)
+    monkeypatch.setattr(smoothing, "LEAST_ROWS", 6)
+    rows = Both(tmp_path / "calibrated", ours(**CASES[case]), events).finish().rows()
+    raw = [
+        (source, offset, WINDOW + interval * HOUR, {"host": json.loads(user), "url": json.loads(key), "amount": value})
+        for source, offset, interval, _, user, key, value in events
+    ]
+    assert rows == expected(made.settings, raw, secret=SECRET, epoch=EPOCH)
+    last = {at for at in direct.keys() & rows.keys() if at[1] == LENGTH and at[0] > WINDOW}
+    assert sum(rows[at] != direct[at] for at in last) > 5
 
 
 def test_a_key_is_forgotten_when_its_row_falls_below_the_threshold(tmp_path: Path) -> None:
