@@ -14,6 +14,7 @@ from susurrus.agents.runtime.commit import Commit
 from susurrus.agents.runtime.store import Store
 from susurrus.mechanisms.calendar import Interval, Trigger, WindowIndex
 from susurrus.mechanisms.errors import ReplayMismatch
+from susurrus.mechanisms.histogram import smoothing
 from susurrus.mechanisms.histogram.persistence import LEAST_ROW
 from susurrus.topics import histogram, lasting_rows, progress
 from susurrus.topics.wire.packing import Kind, kind_of
@@ -89,6 +90,33 @@ def test_all_partitions_have_the_kappa_that_follows_from_the_rows_of_all(quiet: 
     assert len(counts) == PARTITIONS
     assert 10 * sum(known for known, _ in counts) // sum(rows for _, rows in counts) == wanted[2]
     assert len(set(counts)) == PARTITIONS
+
+
+def test_declared_keys_had_been_known_also_in_a_first_window(tmp_path: Path) -> None:
+    made = ours(keys={"declared": [f"k{number}" for number in range(10)]})
+    both = Both(tmp_path, made, events_of(1)).until(LENGTH - 1)
+    large = {key for (_, at, key), row in both.rows().items() if at == LENGTH and row[0] >= LEAST_ROW}
+    known = large & set(made.settings.declared_keys)
+    counts = told(both)[LENGTH - 1]
+    assert (sum(each for each, _ in counts), sum(rows for _, rows in counts)) == (len(known), len(large))
+    assert 5 < len(known) < len(large)
+
+
+def test_the_rows_that_count_are_smoothed_where_there_are_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smoothing, "LEAST_ROWS", 6)
+    both = Both(tmp_path, ours(), events_of(7, least=12, most=30)).until(2 * LENGTH - 1)
+    rows = [
+        row
+        for runner in both.releases
+        for *_, value, _ in runner.to("histogram")
+        if ((row := histogram.decode_row(value or b"")).window, row.trigger) == (start_of(1), LENGTH)
+    ]
+    smoothed = [(row.values["visits"].smoothed or row.values["visits"]).estimate for row in rows]
+    direct = [row.values["visits"].estimate for row in rows]
+    # A row of 15 users or more is shown.
+    counted = sum(number for _, number in told(both)[2 * LENGTH - 1])
+    assert counted == sum(number >= LEAST_ROW for number in smoothed)
+    assert counted != sum(number >= LEAST_ROW for number in direct)
 
 
 def test_progress_says_the_kappa_of_its_window(quiet: Both) -> None:
