@@ -48,7 +48,7 @@ class WindowRows:
     public: bool[keys], keys with a row. shown: bool[keys], those whose row readers see. smoothed: bool[keys, columns], numbers
     that memory has a part in. direct, direct_errors, estimates, std_errors: float64[keys, columns]; the latter two are smoothed
     where `smoothed`, else direct. own, own_errors: float64[keys, columns], of each row's own stream, before any calibration.
-    where `smoothed`, else direct. rates, rate_variances: float64[keys, columns], what the next window would be told.
+    rates, rate_variances: float64[keys, columns], what the next window would be told.
     """
 
     public: Bools
