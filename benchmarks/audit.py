@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Audit from outside: a lower bound on ε from the output for neighbouring inputs, for the real code and for broken code.
 
-    python benchmarks/audit.py                     everything; three quarters of an hour
+    python benchmarks/audit.py                     everything; about an hour
     python benchmarks/audit.py --through pipeline  one of them: mechanism, pipeline, stream, report, tune, period, windows
                                                    (repeatable)
     python benchmarks/audit.py --short             one strategy, fewer trials, mechanism only: some ten seconds
