@@ -132,6 +132,21 @@ class TestUnbrought:
         noise = SOURCE.window(WindowIndex(0))
         assert step.closing.values.tolist() == windows.strategy.unbrought(windows.keys, noise).tolist()
 
+    def test_is_what_is_tested_on_a_day_on_which_nobody_comes(self) -> None:
+        """After a day that has opened the gate. Otherwise whoever comes alone would bring the key its noise."""
+        without, alone = (Windows(closing(evidence_windows=2, minimum_users=3), 200) for _ in range(2))
+        steps = []
+        for windows, users in ((without, 0), (alone, 1)):
+            windows.window(4)
+            steps.append(windows.window(users, weight=np.zeros(200, np.int64)).closing)
+        open_gates = ~without.published[0]
+        assert open_gates.sum() > 100
+        noise = without.strategy.unbrought(without.keys, SOURCE.window(WindowIndex(1)))
+        for step in steps:
+            assert step is not None
+            assert step.values[open_gates].tolist() == noise[open_gates].tolist()
+        assert without.published[1].tolist() == alone.published[1].tolist()
+
 
 class TestStates:
     @pytest.mark.parametrize("windows", [2, 4])
