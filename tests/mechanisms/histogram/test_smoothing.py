@@ -185,6 +185,17 @@ class TestFit:
         )
         assert hashlib.sha256(numbers.astype("<f8").tobytes()).hexdigest()[:16] == "b471f34f104e6306"
 
+    def test_bits_are_the_same_everywhere_where_keys_differ_in_how_much_of_them_comes(self) -> None:
+        """The spread is no bound here, and so every step of it shows. Rates are handed on, so they must be the same, too."""
+        numbers = np.arange(500)
+        value = (numbers * 7919 % 1009 + 6).astype(np.float64)
+        direct = value * (0.375 + (numbers * 31 % 7 - 3) * 0.03125) + (numbers * 104_729 % 97 - 48) * 0.5
+        columns = (direct, np.full(500, 400.0), value, np.full(500, 100.0))
+        fitted = fit(columns)
+        assert 0.01 < fitted.spread < 0.1
+        found = np.array([fitted.spread, *np.concatenate((*fitted.rows(*columns), *fitted.rates(*columns)))])
+        assert hashlib.sha256(found.astype("<f8").tobytes()).hexdigest()[:16] == "cae7b0d99c9a7716"
+
     def test_of_many_rows_is_that_of_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A fit of some that stand for the others: rows' total error moves by less than 1 %."""
         changing = replace(EXAMPLE, weights=(0.4, 0.5, 0.07, 0.03))
