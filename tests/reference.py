@@ -8,7 +8,7 @@ import json
 import zlib
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date as date_type
 from datetime import datetime, time, timedelta
@@ -23,10 +23,10 @@ from susurrus.agents.config.settings import Settings
 from susurrus.mechanisms.histogram.evidence_memory import PastRows
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.mechanisms.histogram.strategy import Increments
-from susurrus.mechanisms.histogram.user_lists import ListSums, public_units
-from susurrus.mechanisms.histogram.value_ledger import ValueLedger
+from susurrus.mechanisms.histogram.user_lists import public_units
 from susurrus.mechanisms.noise import NoiseSource
 from susurrus.topics.records.raw import BucketField, ComputedField, Measurable
+from tests.slow_bounding import Purse, list_sums
 from tests.slow_memory import Numbers, SlowMemory, kappa_of
 
 NO_LAST_LOOK: dict[str, Any] = {"unknown_share": 0.0, "public_share": 0.0}
@@ -58,16 +58,22 @@ def expected(
     epoch: str,
     level: int | None = None,
     memory: "Memory | None" = None,
-    kappas: dict[int, int] | None = None,
+    read_at: Mapping[tuple[int, int], int] | None = None,
+    windows: Collection[int] | None = None,
+    lasted: Mapping[int, tuple[int, int]] | None = None,
     lasting: dict[int, tuple[int, int]] | None = None,
 ) -> dict[tuple[int, int, bytes], list[int]]:
-    """(window start, trigger, key) -> measured estimates in grid units of the rows that are shown; for clocks whose stamps are the
-    event times.
+    """(window start, trigger, key) -> measured estimates in grid units of the rows that are shown.
 
-    Where keys are remembered, every window from the first to the last has a record. memory: gets what follows from that.
+    memory: gets what follows from keys that are remembered.
+    read_at: (raw partition, raw offset) -> the clock's time in ms, which says at which trigger of its window a record counts; None
+    for clocks whose stamps are the event times, to which nothing is late.
+    windows: numbers of those that are published, with or without records. The others are skipped, from the epoch's first window to
+    the last. None: all that have a record, which where keys are remembered is every one from the first to the last.
 
     level: of a pipeline with grouping sets, the number of one. Its keys are those inside the pipeline, and no other level is there.
-    kappas: by window, in tenths, where they follow from other levels, too. lasting: gets what each window says of the next.
+    lasted: by window, what its last rows say of later windows, of all levels; None: it is computed. lasting: gets what they say of
+    this level.
     """
     events = list(events)
     plan, every = settings.plan(), settings.window.trigger_every
@@ -77,15 +83,21 @@ def expected(
         letter = "abcdefgh"[level]
         declared = {key for key in declared if json.loads(key)[0] == letter}
         names = [names[at] for at in settings.grouping[level].parts]
-    columns = plan.width
-    lengths: dict[int, tuple[int, int]] = {}  # window -> (start, triggers)
+    columns, layout, measured_columns = plan.width, settings.layout, settings.measured_columns  # computed at every look
+    late = -(-settings.window.allowed_lateness // every)  # triggers behind the end of a window
+    spans: dict[int, tuple[int, int]] = {}  # window -> (start, triggers)
+    for window in {_number(settings, stamp) for _, _, stamp, _ in events} if windows is None else windows:
+        start, end = _bounds(settings, window)
+        spans[window] = start, (end - start) // every + late
     by_trigger: dict[int, dict[int, dict[bytes, list[tuple[int, int, bytes, list[int]]]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
     for partition, offset, stamp, record in events:
-        window, start, end = _window(settings, stamp)
-        trigger = (stamp - start) // every + 1
-        lengths[window] = start, (end - start) // every
+        window = _number(settings, stamp)
+        if window not in spans:
+            continue
+        read = stamp if read_at is None else read_at[partition, offset]
+        trigger = (read - spans[window][0]) // every + 1
         user = canonical(record[settings.input.user])
         parts = [record[name] for name in names]
         key = canonical(parts[0] if len(parts) == 1 else parts) if level is None else canonical([letter, *parts])
@@ -93,7 +105,7 @@ def expected(
             bisect_left(field.borders[1:-1], _value(record, field))
             if isinstance(field, BucketField)
             else max(field.lowest, min(field.highest, round(_value(record, field) / field.grid)))
-            for field in settings.layout.values
+            for field in layout.values
         ]
         by_trigger[window][trigger][user].append((partition, offset, key, values))
 
@@ -107,12 +119,18 @@ def expected(
     named: dict[bytes, int] = {}
     remembering = SlowMemory.of(settings, plan, declared)
     errors: dict[tuple[int, int, bytes], list[float]] = {}
-    follows, of_zero = settings.follows_persistence, plan
-    if follows and level is not None and lasting is None:
-        kappas = kappas_of_levels(settings, events, secret=secret, epoch=epoch)
-    for window in sorted(by_trigger):
-        start, triggers = lengths[window]
-        kappa = (remembering.kappa if kappas is None else kappas.get(window, 0)) if follows else 0
+    of_zero = plan
+    ends = {window: start + triggers * every for window, (start, triggers) in spans.items()}
+    lasting = {} if lasting is None else lasting
+    if lasted is None:
+        lasted = lasting
+        if level is not None and settings.follows_persistence:
+            lasted = lasted_of_levels(settings, events, secret=secret, epoch=epoch, read_at=read_at, windows=spans)
+    for window in sorted(spans):
+        start, triggers = spans[window]
+        # Of the newest window that is over before this one begins.
+        over = [before for before in lasted if ends[before] <= start]
+        kappa = kappa_of(lasted[max(over)]) if over and settings.follows_persistence else 0
         plan = replace(of_zero.at_persistence(kappa), triggers=triggers)
         strategy: Any = build_strategy(plan)
         noise, handed_on = noise_source.window(window), remembering.handed_on.keys()
@@ -120,11 +138,18 @@ def expected(
         purses: dict[bytes, Purse] = defaultdict(partial(Purse, strategy.bounding.ledger))
         states: dict[bytes, bytes] = {}
         ranked: dict[bytes, int] = defaultdict(int)  # user -> ranks taken
-        since = dict.fromkeys(handed_on, 0)  # key -> its first published trigger
+        since: dict[bytes, int] = {}  # key -> its first published trigger
+        found_before: set[bytes] = set()  # of the list, what the window publishes before that enters
         lag = strategy.bounding.lag
-        # key -> weight at the last trigger, of what is public then
-        unit = dict.fromkeys(handed_on if lag == triggers else (), 1 << 20)
+        unit: dict[bytes, int] = {}  # key -> weight at the last trigger, of what is public then
         for trigger in range(1, plan.triggers + 1):
+            enters = trigger == late + 1
+            if enters:
+                # The last row that made the list is of the trigger before.
+                found_before = since.keys() & handed_on
+                since |= dict.fromkeys(handed_on - since.keys(), late)
+                if lag == triggers - late:
+                    unit |= dict.fromkeys(handed_on - unit.keys(), 1 << 20)
             users: dict[bytes, int] = defaultdict(int)
             weight: dict[bytes, int] = defaultdict(int)
             sums: dict[bytes, list[int]] = defaultdict(lambda: [0] * columns)
@@ -153,16 +178,16 @@ def expected(
                         users[key] += gained > 0
                     if not kept:
                         continue
-                    places = [place.start for place in settings.layout.places]
-                    for index, column in zip(places, settings.measured_columns, strict=True):
+                    places = [place.start for place in layout.places]
+                    for index, column in zip(places, measured_columns, strict=True):
                         if column.kind == "count":
                             sums[key][index] += 1
                         elif column.kind == "users":
                             sums[key][index] += first
                         elif column.kind == "cells":
-                            sums[key][index + values[settings.layout.values.index(column.field)]] += 1
+                            sums[key][index + values[layout.values.index(column.field)]] += 1
                         else:
-                            value = values[settings.layout.values.index(column.field)]
+                            value = values[layout.values.index(column.field)]
                             middle = (column.field.lowest + column.field.highest) // 2
                             match type(column).__name__:
                                 case "CentredSum":
@@ -180,7 +205,7 @@ def expected(
                     for key, unknown, known in zip(mine, *map(np.ndarray.tolist, weights), strict=True):
                         for index, gained in enumerate((unknown > 0, unknown, known)):
                             lists[key][index] += gained
-            undiscovered = declared | handed_on if trigger == 1 else declared
+            undiscovered = declared | handed_on if enters else declared
             adds_up = strategy.evidence_windows > 1 and trigger == plan.triggers
             before = {key for *_, rows in measured.values() for key in rows} if adds_up else set()
             closing_rows: dict[bytes, tuple[float, bool]] = {}
@@ -240,16 +265,18 @@ def expected(
                 measured[window] = strategy, noise, closing_rows
             if settings.remember:
                 rows = {key: (result[at], errors[at]) for key in states if (at := (start, trigger, key)) in result}
+            if settings.remember and trigger > late:
                 drawn = remembering.smoothed(rows)
-                for key in (hidden := remembering.hidden(rows, drawn)):
+                for key in (hidden := remembering.hidden(rows, drawn, found_before)):
                     del result[start, trigger, key]
                 if memory is not None:
                     memory.smoothed |= {(start, trigger, key): of for key, of in drawn.items() if key not in hidden}
         if settings.remember:
             remembering.hand_on(rows, drawn)
-            if lasting is not None and of_zero.follows_persistence:
+            if of_zero.follows_persistence:
                 lasting[window] = remembering.lasted
             if memory is not None:
+                memory.kappas[start] = kappa
                 memory.lists[start + settings.window.length] = remembering.handed_on
     return result
 
@@ -295,67 +322,47 @@ def past_rows(
 @dataclass
 class Memory:
     """What follows from keys that are remembered. smoothed: (window start, trigger, key) -> measured column -> number and error, of
-    rows that are shown. lists: start of a window -> key -> measured column -> what is remembered, and its error."""
+    rows that are shown. lists: start of a window -> key -> measured column -> what is remembered, and its error. kappas: start of a
+    window -> tenths."""
 
     smoothed: dict[tuple[int, int, bytes], Numbers] = field(default_factory=dict)
     lists: dict[int, dict[bytes, Numbers]] = field(default_factory=dict)
+    kappas: dict[int, int] = field(default_factory=dict)
 
 
-def kappas_of_levels(settings: Settings, events: list[Event], *, secret: bytes, epoch: str) -> dict[int, int]:
-    """By window, in tenths, of a pipeline with grouping sets: one for all levels. Each round has one window more right."""
-    kappas: dict[int, int] = {}
+def lasted_of_levels(settings: Settings, events: list[Event], **given: Any) -> dict[int, tuple[int, int]]:
+    """By window, what its last rows say of later ones, in a pipeline with grouping sets: one answer of all levels. given: for
+    `expected`. Each round has one window more right."""
+    lasted: dict[int, tuple[int, int]] = {}
     while True:
-        total: dict[int, tuple[int, int]] = {}
+        found: dict[int, tuple[int, int]] = {}
         for level in range(len(settings.grouping)):
             of_level: dict[int, tuple[int, int]] = {}
-            expected(settings, events, secret=secret, epoch=epoch, level=level, kappas=kappas, lasting=of_level)
+            expected(settings, events, level=level, lasted=lasted, lasting=of_level, **given)
             for window, (known, rows) in of_level.items():
-                before = total.get(window, (0, 0))
-                total[window] = before[0] + known, before[1] + rows
-        found = {window + 1: kappa_of(counts) for window, counts in total.items()}
-        if found == kappas:
-            return kappas
-        kappas = found
+                before = found.get(window, (0, 0))
+                found[window] = before[0] + known, before[1] + rows
+        if found == lasted:
+            return lasted
+        lasted = found
 
 
-def _window(settings: Settings, stamp: int) -> tuple[int, int, int]:
-    """(number, start, end) of the window of an instant. Of calendar windows days alone, in years without days that begin late."""
+def _number(settings: Settings, stamp: int) -> int:
+    """Of the window of an instant. Of calendar windows days alone."""
+    if settings.window.time_zone is None:
+        return (stamp - settings.window.origin) // settings.window.length
+    day = datetime.fromtimestamp(stamp / 1000, ZoneInfo(settings.window.time_zone)).date()
+    return (day - date_type(1970, 1, 1)).days
+
+
+def _bounds(settings: Settings, number: int) -> tuple[int, int]:
+    """(start, end) of a window. Of calendar windows days alone, in years without days that begin late."""
     length, zone = settings.window.length, settings.window.time_zone
     if zone is None:
-        number = (stamp - settings.window.origin) // length
         start = settings.window.origin + number * length
-        return number, start, start + length
-    there = ZoneInfo(zone)
-    day = datetime.fromtimestamp(stamp / 1000, there).date()
+        return start, start + length
+    there, day = ZoneInfo(zone), date_type(1970, 1, 1) + timedelta(days=number)
     start, end = (
         round(datetime.combine(date, time(), there).timestamp() * 1000) for date in (day, day + timedelta(days=1))
     )
-    return (day - date_type(1970, 1, 1)).days, start, end
-
-
-class Purse:
-    """What one user's kept records cost in a window, one record after the other. ledger: of the strategy, or None."""
-
-    def __init__(self, ledger: ValueLedger | None) -> None:
-        self.ledger, self.spent = ledger, 0
-        self._roots: dict[bytes, int] = defaultdict(int)
-
-    def pays(self, key: bytes, trigger: int) -> bool:
-        """Whether a record fits. If so, it is paid."""
-        assert self.ledger is not None
-        root, before = int(self.ledger.roots[trigger - 1]), self._roots[key]
-        cost = self.ledger.measured * ((before + root) ** 2 - before**2)
-        cost += 0 if before else self.ledger.counting * root**2
-        if self.spent + cost > self.ledger.limit:
-            return False
-        self.spent += cost
-        self._roots[key] += root
-        return True
-
-
-def list_sums(keys: list[bytes], lists: dict[bytes, list[int]], unit: dict[bytes, int]) -> ListSums:
-    """The columns of some keys."""
-    users, weight, public_weight = np.array([lists.get(key, [0, 0, 0]) for key in keys], np.int64).T
-    return ListSums(
-        users=users, weight=weight, public_weight=public_weight, unit=np.array([unit[key] for key in keys], np.int64)
-    )
+    return start, end

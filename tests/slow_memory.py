@@ -89,11 +89,6 @@ class SlowMemory:
                 found[key] = drawn | self.rates.get(key, {})
         self.handed_on = found
 
-    @property
-    def kappa(self) -> int:
-        """In tenths, of the next window."""
-        return kappa_of(self.lasted)
-
     def _newest(self, rows: dict[bytes, InternalRow], smoothed: dict[bytes, Numbers], key: bytes) -> Numbers:
         own: Numbers = {column: (rows[key][0][column], rows[key][1][column]) for column in self._counting}
         return own | smoothed.get(key, {})
