@@ -21,6 +21,8 @@ def test_figures_are_sums_by_size_over_rows_that_are_shown_and_over_all() -> Non
         std_errors=3.0 * of,
         own=true[:, None] + 10.0,
         own_errors=4.0 * of,
+        rates=true[:, None] + 3.0,
+        rate_variances=9.0 * of,
     )
     found = hidden_rows.seen(rows, np.ones(5, np.bool_), true)
     assert found["sizes"]["all"]["all"] == {

@@ -278,7 +278,11 @@ def test_prometheus_scrapes_a_worker_and_evaluates_everything(kafka: Broker, tmp
         "scrape_configs": [{"job_name": "susurrus", "static_configs": [{"targets": [f"127.0.0.1:{pages}"]}]}],
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-    changes = {"worker": {"web_port": pages}, "budget": {"epsilon": 60.0, "delta": 1e-6}}
+    changes = {
+        "worker": {"web_port": pages},
+        "budget": {"epsilon": 60.0, "delta": 1e-6},
+        "privacy": {"strategy": "closing"},  # it remembers, and some panels are about that
+    }
     command = [
         program,
         f"--config.file={tmp_path / 'prometheus.yml'}",

@@ -291,7 +291,7 @@ def test_remembered_keys_are_told_by_the_commands_where_there_are_any(tmp_path: 
             result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*arguments, "--config", str(config)])
             assert result.exit_code == 0, result.output
             assert one_line(result.stdout).count(sentence) == sentences
-            assert one_line(result.stdout).count("remembered") == sentences
+            assert ("remembered" in result.stdout) == (sentences > 0)
 
 
 def test_shares_that_follow_the_output_are_told_by_the_commands_where_they_do(tmp_path: Path) -> None:

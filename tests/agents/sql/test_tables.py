@@ -19,7 +19,9 @@ from susurrus.agents.sql.tables import joined
 from susurrus.mechanisms.errors import ConfigurationError
 from tests.agents.sql.test_statement import GOOD
 
-NAMES = st.from_regex(r"\A[a-e][a-z_]{0,5}\Z").filter(lambda name: name not in ("case", "desc", "do", "else", "end"))
+QUOTED = ("as", "case", "desc", "do", "else", "end", "except")
+"""Words that a field's name must not be without quotes."""
+NAMES = st.from_regex(r"\A[a-e][a-z_]{0,5}\Z").filter(lambda name: name not in QUOTED)
 KEYS = st.lists(NAMES, min_size=1, max_size=3, unique=True)
 UNITS = {"MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000}
 

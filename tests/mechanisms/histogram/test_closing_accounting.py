@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from susurrus.mechanisms.errors import ConfigurationError
-from susurrus.mechanisms.histogram import closing as module
+from susurrus.mechanisms.histogram import closing_parameters
 from susurrus.mechanisms.histogram.bounding import MAX_LISTED_KEYS, UserKeys
 from susurrus.mechanisms.histogram.cells import Cells
 from susurrus.mechanisms.histogram.plan import Column
@@ -352,9 +352,10 @@ class TestDigest:
     def test_every_parameter_and_every_fixed_constant_change_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         digests = [plan(**change).digest() for change in ({}, *self.CHANGES, {"lag": 2})]
         assert plan().digest() == digests[0]
-        for place in range(len(module.CONSTANTS)):
-            changed = (*module.CONSTANTS[:place], "other", *module.CONSTANTS[place + 1 :])
+        constants = closing_parameters.CONSTANTS
+        for place in range(len(constants)):
+            changed = (*constants[:place], "other", *constants[place + 1 :])
             with monkeypatch.context() as patch:
-                patch.setattr(module, "CONSTANTS", changed)
+                patch.setattr(closing_parameters, "CONSTANTS", changed)
                 digests.append(plan().digest())
         assert len(set(digests)) == len(digests)

@@ -253,6 +253,7 @@ def test_no_strategy_is_named_outside_its_file_and_the_registry(name: str) -> No
     module = kind.__module__.rpartition(".")[2]
     homes = {"registry", module}
     if kind.Parameters is not Constants:
+        homes.add(kind.Parameters.__module__.rpartition(".")[2])
         extended = (other for other in STRATEGIES.values() if issubclass(other.Parameters, kind.Parameters))
         homes |= {other.__module__.rpartition(".")[2] for other in extended}
     word = re.escape(name)
