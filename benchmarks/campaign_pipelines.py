@@ -64,8 +64,9 @@ def compare(wanted: Public, found: Public) -> Compared:
     return Compared("bytes", compared, different)
 
 
-def _size(record: tuple[bytes, bytes, int] | None) -> int:
-    return 0 if record is None else len(record[0]) + len(record[1]) + 8
+def _size(record: tuple[bytes, bytes | None, int] | None) -> int:
+    """Its key, its value (none: a tombstone of `latest`) and its stamp."""
+    return 0 if record is None else len(record[0]) + len(record[1] or b"") + 8
 
 
 def until_window(public: Public, last: int) -> Public:

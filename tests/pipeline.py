@@ -46,8 +46,8 @@ CRASH_POINTS = pytest.mark.parametrize(
 SEEDS = range(10)
 """Of tests in the campaign that roll dice."""
 
-Public = dict[str, dict[int, list[tuple[bytes, bytes, int]]]]
-"""topic -> partition -> (key, value, time stamp) in log order."""
+Public = dict[str, dict[int, list[tuple[bytes, bytes | None, int]]]]
+"""topic -> partition -> (key, value, time stamp) in log order; no value is a tombstone, which `latest` has."""
 
 
 def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -337,7 +337,7 @@ class Pipeline:
         """Every byte a read_committed reader can see. Progress has one partition fed by several: distinguished by key."""
         found: Public = {}
         for name in topics:
-            partitions: dict[int, list[tuple[bytes, bytes, int]]] = {}
+            partitions: dict[int, list[tuple[bytes, bytes | None, int]]] = {}
             for message in self.broker.read_all(self.settings.topic(name)):
                 part = progress.decode(message.value()).partition if name == "progress" else message.partition()
                 stamp = 0 if name == "progress" else message.timestamp()[1]

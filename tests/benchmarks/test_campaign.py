@@ -24,7 +24,7 @@ from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.histogram.registry import build_strategy
 from susurrus.topics.wire.timestamps import format_time
 from tests.broker import wait_for
-from tests.pipeline import DEFAULTS, merged
+from tests.pipeline import DEFAULTS, Public, merged
 
 ROW = (b'{"window":"2026-01-01T00:00:00Z"}', b"value", 7)
 SIZE = len(ROW[0]) + len(ROW[1]) + 8
@@ -33,6 +33,8 @@ SIZE = len(ROW[0]) + len(ROW[1]) + 8
 def test_equal_outputs_differ_in_no_byte() -> None:
     public = {"histogram": {0: [ROW, ROW], 1: []}}
     assert compare(public, {"histogram": {0: [ROW, ROW]}}) == Compared("bytes", 2 * SIZE, 0)
+    gone: Public = {"latest": {0: [(ROW[0], None, 7)]}}  # a tombstone
+    assert compare(gone, gone) == Compared("bytes", len(ROW[0]) + 8, 0)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +42,14 @@ def test_equal_outputs_differ_in_no_byte() -> None:
     [
         {0: [ROW, (ROW[0], b"other", 7)]},
         {0: [ROW, (*ROW[:2], 8)]},
+        {0: [ROW, (ROW[0], None, 7)]},
         {0: [ROW]},
         {0: [ROW], 1: [ROW]},
         {},
     ],
 )
 def test_another_value_stamp_place_or_number_of_records_differs(
-    other: dict[int, list[tuple[bytes, bytes, int]]],
+    other: dict[int, list[tuple[bytes, bytes | None, int]]],
 ) -> None:
     for wanted, found in [({0: [ROW, ROW]}, other), (other, {0: [ROW, ROW]})]:
         assert compare({"histogram": wanted}, {"histogram": found}).different >= SIZE
