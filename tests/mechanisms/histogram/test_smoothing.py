@@ -333,9 +333,12 @@ class TestPlanted:
             return today, (direct, np.full(2000, 100.0**2 + 1 / 12), *rates(yesterday, np.ones(2000))), yesterday
 
         found = [two_days(seed) for seed in range(samples(5))]
-        assert 0.935 <= coverage([(truth, columns) for truth, columns, _ in found]) <= 0.97
+        told = coverage([(truth, columns) for truth, columns, _ in found])
+        # 97.1 % over many sets: the half unit of the definition, and caution about a spread that is 0 here.
+        assert 0.935 <= told <= 0.98
+        # One set holds .86 to .98 of its rows then, but always fewer than with rates: .04 fewer over many sets, .014 at least.
         counts = [(truth, (*columns[:2], number, np.ones(2000))) for truth, columns, number in found]
-        assert coverage(counts) < 0.92
+        assert coverage(counts) < told - 0.025
 
     def test_errors_over_days_on_which_nothing_changes(self) -> None:
         """Rates come nearer day by day, and their errors say by how much. Numbers told in their place are draws of each day: they
