@@ -18,7 +18,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,18 @@ def measure(
             begin = time.perf_counter()
 
 
+def write(rows: Iterable[dict[str, Any]], out: Path | None) -> None:
+    """Append each row to a file as soon as it is there, as a line of JSON; without a file, print it."""
+    for row in rows:
+        text = json.dumps(row) + "\n"
+        if out is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            with out.open("a") as file:
+                file.write(text)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=1_000_000, help="of a synthetic day")
@@ -203,14 +215,7 @@ def main(argv: list[str] | None = None) -> int:
         variants=options.variants.split(","),
         hours=options.hours,
     )
-    for row in rows:
-        text = json.dumps(row) + "\n"
-        if options.out is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        else:
-            with options.out.open("a") as out:
-                out.write(text)
+    write(rows, options.out)
     return 0
 
 

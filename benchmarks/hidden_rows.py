@@ -12,7 +12,6 @@ The noise secret of a benchmark is public: nothing printed here is private.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from days import VARIANTS
+from days import VARIANTS, write
 from days_workloads import Days, retail, synthetic
 from progress import Lines
 
@@ -125,14 +124,7 @@ def main(argv: list[str] | None = None) -> int:
             partitions=options.partitions,
             max_records=options.max_records,
         )
-        for row in rows:
-            text = json.dumps(row) + "\n"
-            if options.out is None:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            else:
-                with options.out.open("a") as out:
-                    out.write(text)
+        write(rows, options.out)
     return 0
 
 
