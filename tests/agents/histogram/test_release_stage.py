@@ -36,7 +36,7 @@ from tests.agents.cycles import no_cycles
 from tests.agents.released import settings
 from tests.agents.stages import EPOCH, SECRET, WINDOW, Runner, Written, number_of, services_of, tick_behind
 from tests.reference import NO_LAST_LOOK
-from tests.slow_memory import InternalRow, Numbers, SlowMemory
+from tests.slow_memory import InternalRow, Numbers, SlowMemory, kappa_of
 
 HOUR = 3_600_000
 INTERVALS, LATE = 4, 2
@@ -270,7 +270,7 @@ def slow(
             result |= {(start, trigger, key): row for key, (row, _) in internal.items() if key not in hidden}
         if trigger == TRIGGERS:
             remembering.hand_on(internal, smoothed)
-            lasted[window] = remembering.kappa
+            lasted[window] = kappa_of(remembering.lasted)
     return result
 
 
