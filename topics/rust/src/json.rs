@@ -4,37 +4,8 @@
 //! nested deep, numbers of usual size, valid UTF-8 throughout. All else is `None`, and the caller reads it by other means.
 //! Of duplicate names the last wins, as in topics/records/fields.py.
 
+use crate::slots::{SlotReader, Token};
 use crate::text::Cursor;
-
-/// What stands at a path. The numbers say where in the text, `end` excluded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Token {
-    /// The field or one of its parents is absent, or a parent is null.
-    Absent,
-    Null {
-        start: u32,
-        end: u32,
-    },
-    Boolean {
-        start: u32,
-        end: u32,
-    },
-    /// A string with its quotes, without escapes and control characters.
-    Text {
-        start: u32,
-        end: u32,
-    },
-    /// An integer without fraction and exponent; "-0" is none.
-    Integer {
-        start: u32,
-        end: u32,
-    },
-    /// A number with a fraction and without exponent.
-    Decimal {
-        start: u32,
-        end: u32,
-    },
-}
 
 /// The names at one level of the paths.
 #[derive(Default)]
@@ -88,8 +59,15 @@ impl Tree {
     }
 }
 
+impl SlotReader for Tree {
+    fn read<'a>(&self, value: &'a [u8], _arena: &'a mut Vec<u8>, slots: &mut [Token]) -> Option<&'a [u8]> {
+        scan(value, self, slots)?;
+        Some(value)
+    }
+}
+
 /// Finds the scalars of one object: `slots[n]` is what stands at path n of `tree`. None: the object is not taken.
-pub fn scan(text: &[u8], tree: &Tree, slots: &mut [Token]) -> Option<()> {
+fn scan(text: &[u8], tree: &Tree, slots: &mut [Token]) -> Option<()> {
     if text.len() > u32::MAX as usize {
         return None;
     }

@@ -8,6 +8,7 @@ mod categories;
 mod json;
 mod numbers;
 mod scanner;
+mod slots;
 mod text;
 
 #[pymodule]

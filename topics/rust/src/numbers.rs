@@ -36,6 +36,11 @@ pub fn decimal(text: &[u8]) -> Option<f64> {
     Some(if negative { -found } else { found })
 }
 
+/// The integer that a float is, where a float tells it from its neighbours. None: it is none, or may have been another.
+pub fn whole(number: f64) -> Option<i64> {
+    (number.abs() < EXACT as f64 && number.fract() == 0.0).then_some(number as i64)
+}
+
 fn sign(text: &[u8]) -> (bool, &[u8]) {
     match text {
         [b'-', digits @ ..] => (true, digits),

@@ -1,7 +1,9 @@
 //! `Scanner`: from record batches to columns, for one schema. topics/records/scanning.py calls it and says what the answers mean.
 //!
-//! A row is taken if each of its fields is found by `json` and understood by `numbers`. All other rows are listed as left, and the
-//! caller decodes those in Python.
+//! A row is taken if each of its fields is found by its reader (slots.rs) and understood by `numbers`. All other rows are listed as
+//! left, and the caller decodes those in Python.
+
+use std::io::Write;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,8 +11,9 @@ use pyo3::types::{PyBytes, PyList};
 
 use crate::batch::{self, opened, Place, Record, Section, ABSENT};
 use crate::categories::{placement, Categories};
-use crate::json::{scan, Token, Tree};
-use crate::numbers::{decimal, instant, integer};
+use crate::json::Tree;
+use crate::numbers::{decimal, instant, integer, whole};
+use crate::slots::{SlotReader, Token};
 
 /// The scalars that make one code together: paths by number, or none for the record's own key as a JSON string.
 struct Group {
@@ -35,7 +38,7 @@ type TimeOf = (usize, bool, i64, i64);
 
 #[pyclass(frozen)]
 pub struct Scanner {
-    tree: Tree,
+    reader: Box<dyn SlotReader>,
     paths: usize,
     groups: Vec<Group>,
     numbers: Vec<usize>,
@@ -57,7 +60,7 @@ impl Scanner {
         let group = |(parts, nullable, empty, limit)| Group { parts, nullable, empty, limit };
         let groups = groups.into_iter().map(group).collect();
         let time = time.map(|(path, text, low, high)| Time { path, text, low, high });
-        Ok(Scanner { tree, paths: paths.len(), groups, numbers, time })
+        Ok(Scanner { reader: Box::new(tree), paths: paths.len(), groups, numbers, time })
     }
 
     /// The records with start <= offset < below. Raises ValueError for a malformed batch.
@@ -127,6 +130,8 @@ fn column<'py, T: Copy, const N: usize>(
 struct Rows<'a> {
     schema: &'a Scanner,
     slots: Vec<Token>,
+    /// Where readers of binary formats write the scalars of the row under way.
+    arena: Vec<u8>,
     canonical: Vec<u8>,
     offsets: Vec<i64>,
     timestamps: Vec<i64>,
@@ -149,6 +154,7 @@ impl<'a> Rows<'a> {
         Rows {
             schema,
             slots: vec![Token::Absent; schema.paths],
+            arena: Vec::new(),
             canonical: Vec::new(),
             offsets: Vec::new(),
             timestamps: Vec::new(),
@@ -208,7 +214,8 @@ impl<'a> Rows<'a> {
     fn fields(&mut self, text: &[u8], key: Place, value: Place) -> Option<()> {
         let schema = self.schema;
         let value = value.of(text)?;
-        scan(value, &schema.tree, &mut self.slots)?;
+        self.arena.clear();
+        let found = schema.reader.read(value, &mut self.arena, &mut self.slots)?;
         self.canonical.clear();
         self.ends.clear();
         self.row.clear();
@@ -216,12 +223,12 @@ impl<'a> Rows<'a> {
             let start = self.canonical.len();
             match group.parts[..] {
                 [] => own_key(key.of(text), group, &mut self.canonical)?,
-                [part] => category(self.slots[part], value, group, &mut self.canonical)?,
+                [part] => category(self.slots[part], found, group, &mut self.canonical)?,
                 _ => {
                     let mut open = b'[';
                     for &part in &group.parts {
                         self.canonical.push(open);
-                        category(self.slots[part], value, group, &mut self.canonical)?;
+                        category(self.slots[part], found, group, &mut self.canonical)?;
                         open = b',';
                     }
                     self.canonical.push(b']');
@@ -234,20 +241,21 @@ impl<'a> Rows<'a> {
         }
         for &path in &schema.numbers {
             self.row.push(match self.slots[path] {
-                Token::Integer { start, end } => integer(&value[start as usize..end as usize])? as f64,
-                Token::Decimal { start, end } => decimal(&value[start as usize..end as usize])?,
+                Token::Integer { start, end } => integer(piece(found, start, end))? as f64,
+                Token::Decimal { start, end } => decimal(piece(found, start, end))?,
+                Token::Float { start, end } => float(piece(found, start, end)).filter(|x| x.is_finite())?,
                 _ => return None,
             });
         }
         if let Some(time) = &schema.time {
-            let found = match self.slots[time.path] {
+            let time = match self.slots[time.path] {
                 Token::Integer { start, end } if !time.text => {
-                    integer(&value[start as usize..end as usize]).filter(|x| (time.low..=time.high).contains(x))?
+                    integer(piece(found, start, end)).filter(|x| (time.low..=time.high).contains(x))?
                 }
-                Token::Text { start, end } if time.text => instant(&value[start as usize + 1..end as usize - 1])?,
+                Token::Text { start, end } if time.text => instant(piece(found, start + 1, end - 1))?,
                 _ => return None,
             };
-            self.times.push(found);
+            self.times.push(time);
         }
         let mut start = 0;
         for ((codes, items), &end) in self.codes.iter_mut().zip(&mut self.items).zip(&self.ends) {
@@ -261,19 +269,31 @@ impl<'a> Rows<'a> {
     }
 }
 
+fn piece(text: &[u8], start: u32, end: u32) -> &[u8] {
+    &text[start as usize..end as usize]
+}
+
+fn float(bytes: &[u8]) -> Option<f64> {
+    Some(f64::from_le_bytes(bytes.try_into().ok()?))
+}
+
 /// Appends the canonical text of a scalar: what is plain is its own.
-fn category(token: Token, value: &[u8], group: &Group, canonical: &mut Vec<u8>) -> Option<()> {
+fn category(token: Token, text: &[u8], group: &Group, canonical: &mut Vec<u8>) -> Option<()> {
     let (start, end) = match token {
-        Token::Text { start, end } if end - start == 2 && !group.empty => return None,
-        Token::Text { start, end } | Token::Boolean { start, end } => (start, end),
+        Token::Text { start, end } | Token::Bytes { start, end } if end - start == 2 && !group.empty => return None,
+        Token::Text { start, end } | Token::Bytes { start, end } | Token::Boolean { start, end } => (start, end),
         Token::Null { start, end } if group.nullable => (start, end),
         Token::Integer { start, end } => {
-            integer(&value[start as usize..end as usize])?;
+            integer(piece(text, start, end))?;
             (start, end)
+        }
+        Token::Float { start, end } => {
+            let number = whole(float(piece(text, start, end))?)?;
+            return write!(canonical, "{number}").ok();
         }
         _ => return None,
     };
-    canonical.extend_from_slice(&value[start as usize..end as usize]);
+    canonical.extend_from_slice(piece(text, start, end));
     Some(())
 }
 

@@ -1,0 +1,54 @@
+//! What a reader of one format finds in a record's value: scalars at wanted paths, as tokens in a text.
+//!
+//! bytes of a value ──SlotReader (json, avro, …)──▶ tokens ──scanner──▶ codes, numbers, times
+//!
+//! Whatever reads tokens does not know the format. So every reader writes a scalar as plain JSON has it, or leaves the record.
+
+/// What stands at a path. The numbers say where in the text, `end` excluded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Token {
+    /// The field or one of its parents is absent, or a parent is null.
+    Absent,
+    Null {
+        start: u32,
+        end: u32,
+    },
+    Boolean {
+        start: u32,
+        end: u32,
+    },
+    /// A string with its quotes, without escapes and control characters.
+    Text {
+        start: u32,
+        end: u32,
+    },
+    /// An integer without fraction and exponent; "-0" is none.
+    Integer {
+        start: u32,
+        end: u32,
+    },
+    /// A number with a fraction and without exponent.
+    Decimal {
+        start: u32,
+        end: u32,
+    },
+    /// The eight bytes of a float64, little-endian, which may be any: only binary formats have it.
+    #[allow(dead_code)]
+    Float {
+        start: u32,
+        end: u32,
+    },
+    /// Bytes as lower-case hexadecimal digits in quotes: only binary formats have it. It is a user or key like a text, and else none.
+    #[allow(dead_code)]
+    Bytes {
+        start: u32,
+        end: u32,
+    },
+}
+
+/// Finds the wanted scalars of one record's value.
+pub trait SlotReader: Send + Sync {
+    /// `slots[n]` is what stands at path n, as a place in the text returned: the value itself, or what was written to `arena`, which
+    /// is empty. All slots are written. None: not certain; the definition in Python reads the record.
+    fn read<'a>(&self, value: &'a [u8], arena: &'a mut Vec<u8>, slots: &mut [Token]) -> Option<&'a [u8]>;
+}
