@@ -1,4 +1,4 @@
-"""Raw events in JSON from record batches to columns at once: the compiled form of payloads.py and raw.py.
+"""Raw events from record batches to columns at once: the compiled form of payloads.py and raw.py.
 
 `RawDecoder` is the definition. It decodes what the scanner leaves, and these rows are put between those that were taken: columns
 are, in every field, those of `RawDecoder` for all records in order (tests/topics/test_raw_batches.py).
@@ -11,23 +11,32 @@ import numpy.typing as npt
 
 from susurrus.topics.records.assembly import spread
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.payloads import JsonReader
 from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema, whole_key
-from susurrus.topics.records.scanning import CodedScalars, DecompressedBatch, Scanned, Scanner
-from susurrus.topics.records.time_numbers import integer_times
+from susurrus.topics.records.scanning import (
+    CodedScalars,
+    DecompressedBatch,
+    JsonSource,
+    Scanned,
+    Scanner,
+    ValueSource,
+)
 from susurrus.topics.wire.packing import Int32s
 from susurrus.topics.wire.partitioner import placements
 
 
 class RawBatchDecoder:
-    """Turns record batches into columns, for one schema whose scalars are all fields; only where ``compiled`` is there."""
+    """Turns record batches into columns, for one schema whose scalars are all fields; only where ``compiled`` is there.
 
-    def __init__(self, schema: RawSchema) -> None:
+    source: what reads the values at the paths of `RawDecoder`; by default JSON. It knows the paths by their numbers among the
+    distinct ones.
+    """
+
+    def __init__(self, schema: RawSchema, source: ValueSource | None = None) -> None:
         self._schema, self._decoder = schema, RawDecoder(schema)
         paths = self._decoder.paths
         if len(paths) < len(self._decoder.scalars):
             raise ValueError("a scalar is computed: it is no field of the record")
-        self._reader = JsonReader(paths)
+        self._source = source = JsonSource(paths) if source is None else source
         self._places = [value.placer() for value in schema.values]
         distinct: list[Path] = list(dict.fromkeys(paths))
         number = [distinct.index(path) for path in paths]
@@ -37,17 +46,17 @@ class RawBatchDecoder:
             (number[:users], schema.null_user == "value", schema.empty_user == "value", schema.max_key_bytes),
             (number[users:measured], schema.null_key == "value", True, schema.max_key_bytes),
         ][: 2 if schema.key else 1]  # without parts, a group would be Kafka's key
-        self._unit = schema.time_reader().scanned
-        time = None if schema.time is None else (number[-1], self._unit)
-        self._scanner = Scanner(distinct, groups, number[measured : measured + values], time)
+        time = None if schema.time is None else (number[-1], schema.time_reader().scanned)
+        self._scanner = Scanner(source, distinct, groups, number[measured : measured + values], time)
 
     def decode(
         self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None
     ) -> tuple[Scanned, RawColumns]:
-        """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch."""
+        """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch and
+        UnknownNumbers."""
         schema, found = self._schema, self._scanner.scan(sections, start, below)
         left = found.left
-        rest = self._decoder.decode(self._reader.read(found.values(left))) if left.size else None
+        rest = self._decoder.decode(self._source.read(found)) if left.size else None
         reason = np.zeros(len(found), np.uint8)
         if rest is not None:
             reason[left] = rest.reason
@@ -63,8 +72,7 @@ class RawBatchDecoder:
             values[left] = rest.values
         times = None
         if schema.time is not None:
-            unit = self._unit
-            times = found.times if unit is None or unit == "iso" else integer_times(found.times, unit)[0]
+            times = found.times
             if rest is not None and rest.event_time is not None:
                 times = times.copy()
                 times[left] = rest.event_time

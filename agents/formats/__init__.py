@@ -106,8 +106,13 @@ class _Object(Bare):
 
 def is_plain_json(source: InputSection) -> bool:
     """Whether payloads are JSON objects as they come, which the compiled path reads."""
-    plain = source.format == Json.name and source.framing in (None, Unframed.name) and source.envelope == Bare.name
-    return plain and not source.decimals and source.compression == NONE and source.encoding == UTF8
+    return source.format == Json.name and source.framing in (None, Unframed.name) and is_bare(source)
+
+
+def is_bare(source: InputSection) -> bool:
+    """Whether payloads are what the format reads, as they come, and nothing is around the fields in them."""
+    plain = source.envelope == Bare.name and not source.decimals
+    return plain and source.compression == NONE and source.encoding == UTF8
 
 
 def _bare(source: InputSection, paths: Sequence[Path]) -> Format:

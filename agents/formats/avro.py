@@ -8,8 +8,9 @@ from io import BytesIO
 from typing import Any
 
 from susurrus.agents.formats.avro_guard import PRIMITIVES, costly, long_at, short, walk
+from susurrus.agents.formats.avro_programs import AvroPrograms
 from susurrus.agents.formats.avro_types import READERS
-from susurrus.agents.formats.format import RefusedPayload
+from susurrus.agents.formats.format import Programs, RefusedPayload
 from susurrus.agents.formats.framed import MEANING, FramedFormat
 from susurrus.agents.formats.framing import (
     Apicurio,
@@ -63,9 +64,10 @@ class Avro(FramedFormat):
         for name in ("bytes-decimal", "fixed-decimal"):
             if readers[name].__module__ != short.__module__:
                 readers[name] = short(readers[name])
-        self._costly: dict[int, dict[str, Any]] = {}
-        """The definitions of names, for each schema whose payloads must be walked. The key is the schema's identity: `Schemas`
-        keeps what it found."""
+        self._names: dict[int, dict[str, Any]] = {}
+        """The definitions of names in each schema. The key is the schema's identity: `Schemas` keeps what it found."""
+        self._costly: set[int] = set()
+        """The schemas whose payloads must be walked."""
         self._reader: Any = None if schema_file is None else self._of_file(schema_file)
         if self.framing.asks and setting is not None:
             self.patience = setting.patience
@@ -108,9 +110,30 @@ class Avro(FramedFormat):
         except Exception:  # as of other payloads, but its type is known
             return Enveloped(None, around, Reason.UNDECODABLE)
 
+    def programs(self, paths: Sequence[Path]) -> Programs | None:
+        """Answers `Format.programs`: where no reader's schema makes something else of what was written."""
+        prefix = self.framing.prefix
+        if prefix is None or self.tells:
+            return None
+        if self.schemas is not None:
+            return None if self._reader is not None else AvroPrograms(prefix, paths, {}, self._found, self._plain_names)
+        if isinstance(self.framing, SingleObject) and isinstance(self._reader, list):
+            return None
+        numbers = {0 if name is None else int(str(name.value), 16): schema for name, schema in self._own.items()}
+        return AvroPrograms(prefix, paths, numbers, None, self._plain_names)
+
+    def _found(self, number: int) -> tuple[Any] | None:
+        name = self.framing.named(number)
+        if self.schemas is None or name is None or not self.schemas.knows(name):
+            return None
+        return (self.schemas.get(name),)
+
+    def _plain_names(self, schema: Any) -> Mapping[str, Any] | None:
+        return None if id(schema) in self._costly else self._names[id(schema)]
+
     def _decoded(self, schema: Any, data: bytes) -> Any:
         if id(schema) in self._costly:
-            walk(data, schema, self._costly[id(schema)])
+            walk(data, schema, self._names[id(schema)])
         stream = BytesIO(data)
         record = self._avro.schemaless_reader(stream, schema, self._reader)
         if stream.tell() != len(data):
@@ -127,8 +150,9 @@ class Avro(FramedFormat):
         return self._guarded(parsed, names)
 
     def _guarded(self, parsed: Any, names: dict[str, Any]) -> Any:
+        self._names[id(parsed)] = names
         if costly(parsed, names):
-            self._costly[id(parsed)] = names
+            self._costly.add(id(parsed))
         return parsed
 
     def _of_file(self, text: bytes) -> Any:

@@ -47,6 +47,25 @@ class RefusedPayload(Exception):
         self.reason = reason
 
 
+class Programs(ABC):
+    """Makes compiled readers (`compiled.Program`, topics/rust/src/framed.rs) of schemas, for the framing of a format.
+
+    prefix: that of the framing (`Framing.prefix`).
+    """
+
+    def __init__(self, prefix: tuple[bytes, int, range]) -> None:
+        self.prefix = prefix
+
+    @abstractmethod
+    def known(self) -> Iterator[tuple[int | None, Any]]:
+        """Numbers of schemas and their programs, as far as they are known before any record. None as a number: all others. None as
+        a program: records of the number are left to ``read``."""
+
+    def of(self, number: int) -> tuple[Any] | None:
+        """The program of another number, or None in its place; None where that cannot be said without asking."""
+        return None
+
+
 class Format(ABC):
     """Reads the fields at ``paths`` of raw events in one format.
 
@@ -109,6 +128,10 @@ class Format(ABC):
         overdue: asked with rows of the batch. headers: of each record, where ``reads_headers``. ``waits`` is valid once the last
         chunk has been taken.
         """
+
+    def programs(self, paths: Sequence[Path]) -> Programs | None:
+        """What reads the fields at distinct ``paths`` in compiled code (`whole.py`); None where only ``read`` can."""
+        return None
 
     def prepare(self, first: Sequence[Path], lists: Sequence[Path]) -> None:
         """Called before anything is read. first: the condition's paths. lists: those of lists and objects that are taken apart: a

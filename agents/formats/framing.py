@@ -21,6 +21,7 @@ _ID_BYTES: Final = 4
 PREFIX: Final = 1 + _ID_BYTES
 """Bytes before the record in Confluent's framing: the magic byte and the schema id, big-endian."""
 _LONG_BYTES: Final = 8
+_SINGLE: Final = b"\xc3\x01"
 _IDS: Final = range(1, 1 << 31)
 """Registries count schemas from 1, by Java's int: their answer to another number is not about schemas. Apicurio has a long, but
 no registry needs more of it; and a record in another framing has a large number there."""
@@ -58,10 +59,17 @@ class Framing(ABC):
     """Whether the headers say something about the schema."""
     refers: ClassVar[bool] = False
     """Whether the name of a Protobuf message stands before it, instead of its place in the file."""
+    prefix: ClassVar[tuple[bytes, int, range] | None] = None
+    """Where all that frames a record stands before it, as compiled readers need it (whole.py): the first bytes, how many bytes the
+    number of the schema has behind them, and which numbers there are."""
 
     @abstractmethod
     def split(self, payload: bytes, headers: Headers, part: str) -> Framed:
         """Takes a record apart. part: "value" or "key", which of the two the payload is."""
+
+    def named(self, number: int) -> SchemaName | None:
+        """What the number in ``prefix`` names."""
+        return None
 
 
 class Unframed(Framing):
@@ -70,6 +78,7 @@ class Unframed(Framing):
     name = "none"
     meaning = "nothing but the record"
     asks = False
+    prefix = (b"", 0, range(1))
 
     def split(self, payload: bytes, headers: Headers, part: str) -> Framed:
         """Takes a record apart as `Framing.split` says."""
@@ -82,10 +91,15 @@ class Confluent(Framing):
     name = "confluent"
     meaning = "Confluent's prefix, a zero byte and a schema id of four bytes"
     seen = Reason.FRAMING_CONFLUENT
+    prefix = (MAGIC, _ID_BYTES, _IDS)
 
     def split(self, payload: bytes, headers: Headers, part: str) -> Framed:
         """Takes a record apart as `Framing.split` says."""
         return Framed(*_numbered(payload, ID, _ID_BYTES))
+
+    def named(self, number: int) -> SchemaName | None:
+        """Names as `Framing.named` says."""
+        return SchemaName(ID, number)
 
 
 class ConfluentHeader(Framing):
@@ -114,11 +128,16 @@ class Apicurio(Framing):
     meaning = "Apicurio's prefix, a zero byte and a global id of eight bytes"
     seen = Reason.FRAMING_APICURIO
     refers = True
+    prefix = (MAGIC, _LONG_BYTES, _IDS)
     kind: ClassVar[str] = GLOBAL_ID
 
     def split(self, payload: bytes, headers: Headers, part: str) -> Framed:
         """Takes a record apart as `Framing.split` says."""
         return Framed(*_numbered(payload, self.kind, _LONG_BYTES))
+
+    def named(self, number: int) -> SchemaName | None:
+        """Names as `Framing.named` says."""
+        return SchemaName(self.kind, number)
 
 
 class ApicurioContentId(Apicurio):
@@ -160,12 +179,20 @@ class SingleObject(Framing):
     meaning = "Avro's single-object encoding, the bytes C3 01 and a fingerprint"
     seen = Reason.FRAMING_SINGLE_OBJECT
     asks = False
+    prefix = (_SINGLE, _LONG_BYTES, range(1 << 64))
 
     def split(self, payload: bytes, headers: Headers, part: str) -> Framed:
         """Takes a record apart as `Framing.split` says. The fingerprint is written as its eight bytes in hexadecimal digits."""
-        if payload[:2] != b"\xc3\x01" or len(payload) < 2 + _LONG_BYTES:
+        start = len(_SINGLE)
+        if payload[:start] != _SINGLE or len(payload) < start + _LONG_BYTES:
             raise ValueError("no fingerprint")
-        return Framed(SchemaName(FINGERPRINT, payload[2 : 2 + _LONG_BYTES].hex()), payload[2 + _LONG_BYTES :])
+        return Framed(
+            SchemaName(FINGERPRINT, payload[start : start + _LONG_BYTES].hex()), payload[start + _LONG_BYTES :]
+        )
+
+    def named(self, number: int) -> SchemaName | None:
+        """Names as `Framing.named` says."""
+        return SchemaName(FINGERPRINT, number.to_bytes(_LONG_BYTES, "big").hex())
 
 
 FRAMINGS: Final[dict[str, Framing]] = {

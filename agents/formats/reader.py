@@ -46,6 +46,8 @@ class RecordReader:
         steps: Sequence[ListStep] = (),
         asked: Sequence[Path] | None = None,
     ) -> None:
+        self.form = form
+        """What reads the values."""
         self._form, self._beside, self._paths, self._steps = form, beside, list(paths), steps
         self._asks, self._asked = asked is not None, frozenset(asked or ())
         self._wanted = list(wanted)

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.reader import RecordReader
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import DecompressedBatch, Scanned
+from susurrus.topics.records.scanning import DecompressedBatch, Scanned, UnknownNumbers
 from susurrus.topics.wire.batch_reader import MalformedBatch
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class WholeDecoder(Protocol[C_co]):
     """Decodes record batches without parsing them, like topics/raw_batches.py."""
 
     def decode(self, sections: Sequence[DecompressedBatch], start: int, below: int | None) -> tuple[Scanned, C_co]:
-        """The records with start <= offset < below, and their columns. Raises MalformedBatch."""
+        """The records with start <= offset < below, and their columns. Raises MalformedBatch and UnknownNumbers."""
 
 
 class Patience:
@@ -97,8 +97,8 @@ class Intake(Generic[C]):
 
     decode: columns of records, from all of their chunks. position: the input offset at which it begins. stage, topic, partition:
     whose intake it is, and what it reads. watermarks: the first and the end offset of a topic's partition; may raise
-    KafkaException. whole: decodes record batches to the same columns, where nothing can wait. Neither function refers to the stage,
-    which has the intake: it would keep itself when its task has ended.
+    KafkaException. whole: decodes record batches to the same columns, unless something may have to wait. Neither function refers to
+    the stage, which has the intake: it would keep itself when its task has ended.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ class Intake(Generic[C]):
         fetch = self._fetch
         if self._whole is None or fetch is None or (sections := fetch.sections()) is None:
             return None
-        # Of a batch that is not as it must be, the fetch says what is wrong and where.
-        with contextlib.suppress(MalformedBatch):
+        # Of a batch that is not as it must be, the fetch says what is wrong and where. What may have to wait, waits one by one.
+        with contextlib.suppress(MalformedBatch, UnknownNumbers):
             records, columns = self._whole.decode(sections, fetch.start, below)
             self._fetch = self.waits = None
             self._patience.passed(self.position)

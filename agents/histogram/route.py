@@ -25,8 +25,10 @@ from confluent_kafka import KafkaException
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.finding import Finding, waits
-from susurrus.agents.formats.reading import is_plain, reader_of
+from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.formats.waiting import Intake
+from susurrus.agents.formats.whole import source_of
 from susurrus.agents.histogram.clock import Placed
 from susurrus.agents.histogram.early_drop import EarlyDrop
 from susurrus.agents.histogram.growth import Grown, TopicGrowth
@@ -49,7 +51,6 @@ from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.compiled import compiled
 from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, places
 from susurrus.topics.records.reason import LEFT_OUT, Reason
@@ -82,17 +83,19 @@ def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integ
     )
 
 
-def whole_decoder(settings: HistogramSettings, source: InputSettings | None = None) -> RawBatchDecoder | None:
-    """The compiled decoder, where it is there and only fields of JSON objects are wanted: nothing is computed or filtered.
+def whole_decoder(
+    settings: HistogramSettings, source: InputSettings | None = None, form: Format | None = None
+) -> RawBatchDecoder | None:
+    """The compiled decoder, where it is there and only fields of records are wanted: nothing is computed or filtered.
 
-    source: as it is for the raw topic; by default for all.
+    source: as it is for the raw topic; by default for all. form: as of `source_of`.
     """
     schema = settings.raw_schema()
     fields = [scalar for scalar in schema.scalars if not isinstance(scalar, ComputedField)]
-    computed = settings.input.where is not None or len(fields) < len(schema.scalars)
-    if compiled is None or computed or not is_plain(source or settings.input, fields):
+    if settings.input.where is not None or len(fields) < len(schema.scalars):
         return None
-    return RawBatchDecoder(schema)
+    values = source_of(source or settings.input, form, fields)
+    return None if values is None else RawBatchDecoder(schema, values)
 
 
 class RouteStage(Stage):
@@ -115,17 +118,18 @@ class RouteStage(Stage):
         decoder = RawDecoder(services.settings.raw_schema())
         settings = services.settings
         self._computation = computation = Computation(decoder.scalars, settings.input.where, settings.lookup_tables)
+        reader = reader_of(
+            source, computation.paths, asked=computation.asked, topic=self._topic, partition=self._raw_partition
+        )
         self._intake = Intake(
-            reader_of(
-                source, computation.paths, asked=computation.asked, topic=self._topic, partition=self._raw_partition
-            ),
+            reader,
             lambda chunks, records: decoder.decode(computation.applied(chunks)),
             position=position,
             stage=self.name,
             topic=self._topic,
             partition=self._raw_partition,
             watermarks=services.clients.watermarks,
-            whole=whole_decoder(services.settings, source),
+            whole=whole_decoder(services.settings, source, reader.form),
         )
         self._partitions = services.settings.topics.by_user_partitions
         self._membership = Membership(services.settings, self._first_window)

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats.reading import is_plain, reader_of
+from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.formats.waiting import Intake
+from susurrus.agents.formats.whole import source_of
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.commit import Commit, Output, ReleasedRows
@@ -31,7 +33,6 @@ from susurrus.mechanisms.stream.releases import Releases
 from susurrus.mechanisms.stream.table import StreamStep, stream_address
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
-from susurrus.topics.compiled import compiled
 from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.records.values import ValuesDecoder, ValuesSchema
@@ -48,10 +49,12 @@ _QUIET_RECORDS = 20_000
 _QUIET_SECONDS = 1.0
 
 
-def whole_decoder(settings: StreamSettings, schema: ValuesSchema) -> ValuesBatchDecoder | None:
-    """The compiled decoder, where it is there and records are JSON objects."""
-    plain = is_plain(settings.input, ValuesDecoder(schema).paths)
-    return None if compiled is None or not plain else ValuesBatchDecoder(schema)
+def whole_decoder(
+    settings: StreamSettings, schema: ValuesSchema, form: Format | None = None
+) -> ValuesBatchDecoder | None:
+    """The compiled decoder, where it is there and knows the format. form: as of `source_of`."""
+    values = source_of(settings.input, form, ValuesDecoder(schema).paths)
+    return None if values is None else ValuesBatchDecoder(schema, values)
 
 
 class StreamStage(Stage):
@@ -74,15 +77,16 @@ class StreamStage(Stage):
         self._grid = grid_of(settings)
         schema = ValuesSchema(value=settings.value, bound=settings.bound, grid=self._grid, stream=settings.stream)
         decoder, by_key = ValuesDecoder(schema), settings.stream is None
+        reader = reader_of(services.settings.input, decoder.paths, topic=self._topic, partition=partition)
         self._intake = Intake(
-            reader_of(services.settings.input, decoder.paths, topic=self._topic, partition=partition),
+            reader,
             lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
             position=position,
             stage=self.name,
             topic=self._topic,
             partition=partition,
             watermarks=services.clients.watermarks,
-            whole=whole_decoder(services.settings, schema),
+            whole=whole_decoder(services.settings, schema, reader.form),
         )
         self._mechanism = mechanism_of(settings)
         # Streams have no windows: the address of every draw names its tree.

@@ -4,16 +4,17 @@ The scanner (topics/rust) reads record batches as they came from the broker. It 
 the Python path: plain strings, integers, short decimals. All other rows are left, and the caller decodes these as ever.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.time_numbers import TimeUnit, stamps_of
+from susurrus.topics.records.payloads import Chunk, JsonReader
+from susurrus.topics.records.time_numbers import TimeUnit, parts_of, stamps_of
 from susurrus.topics.wire.batch_reader import MalformedBatch, unpack_headers
 from susurrus.topics.wire.packing import Int32s, Int64s
 
@@ -71,8 +72,8 @@ class Scanned(Sequence[InputRecord]):
     """Records of some sections, and what was found in their values. As a sequence it makes objects of single records.
 
     offset, timestamp: int64[n]. timestamp_type: uint8[n]. left: int64, the rows to be decoded in Python, in order. beyond: how many
-    records came behind the last offset wanted. numbers: float64[n] each, 0 for rows left. times: int64[n], in the unit of the
-    schema or, of texts, in ms; 0 for rows left; empty if there is none.
+    records came behind the last offset wanted. numbers: float64[n] each, 0 for rows left. times: int64[n] in ms; 0 for rows left;
+    empty if there is none.
     """
 
     sections: Sequence[DecompressedBatch]
@@ -84,6 +85,8 @@ class Scanned(Sequence[InputRecord]):
     timestamp: Int64s
     timestamp_type: npt.NDArray[np.uint8]
     left: Int64s
+    left_headers: Int32s
+    """int32[len(left), 2]: where the headers of the rows left begin and end, as ``places``."""
     beyond: int
     groups: list[CodedScalars]
     numbers: list[npt.NDArray[np.float64]]
@@ -111,6 +114,17 @@ class Scanned(Sequence[InputRecord]):
             None if value < 0 else data[value:value_end],
         )
 
+    def rest(self) -> list[InputRecord]:
+        """The rows left, with their headers."""
+        owners = (np.searchsorted(self.starts, self.left, "right") - 1).tolist()
+        headers = [
+            self.sections[owner].data[start:end]
+            for owner, (start, end) in zip(owners, self.left_headers.tolist(), strict=True)
+        ]
+        return [
+            self[row]._replace(packed_headers=packed) for row, packed in zip(self.left.tolist(), headers, strict=True)
+        ]
+
     def values(self, rows: Int64s) -> list[bytes | None]:
         """The values of some rows."""
         owners = np.searchsorted(self.starts, rows, "right") - 1
@@ -122,17 +136,53 @@ class Scanned(Sequence[InputRecord]):
         ]
 
 
-class Scanner:
-    """Finds scalars of JSON objects in record batches; only where ``compiled`` is there.
+class UnknownNumbers(Exception):
+    """Records name schemas that are not known yet: the caller reads all of them by the definition, which says what waits."""
 
-    paths: of the fields. groups: for each the numbers of its parts among the paths (none: the record's own key as a string),
-    whether null is an item of its own, whether the empty text is one, and the longest canonical text in bytes. numbers: the paths
-    of the measured fields. time: that of the event time, and what of it
-    may be taken (`TimeReader.scanned`).
+
+class ValueSource(Protocol):
+    """Reads the values of one source: what the scanner needs for that, and the definition for the rows that it leaves."""
+
+    @property
+    def framed(self) -> Any:
+        """The programs of the schemas that records name (`compiled.Framed`); None where values are JSON."""
+
+    def learn(self, numbers: Sequence[int]) -> bool:
+        """Adds to ``framed`` what it has of these numbers of schemas; whether that was something of each."""
+
+    def read(self, scanned: Scanned) -> Iterator[Chunk]:
+        """The fields of the rows left, chunk by chunk. Never raises for what a record holds."""
+
+
+class JsonSource:
+    """Plain JSON. paths: of the fields."""
+
+    framed = None
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._reader = JsonReader(paths)
+
+    def learn(self, numbers: Sequence[int]) -> bool:
+        """There is nothing to learn."""
+        return True
+
+    def read(self, scanned: Scanned) -> Iterator[Chunk]:
+        """Reads as `ValueSource.read` does."""
+        return self._reader.read(scanned.values(scanned.left))
+
+
+class Scanner:
+    """Finds scalars of values in record batches; only where ``compiled`` is there.
+
+    source: what reads the values. paths: of the fields. groups: for each the numbers of its parts among the paths (none: the
+    record's own key as a string), whether null is an item of its own, whether the empty text is one, and the longest canonical text
+    in bytes. numbers: the paths of the measured fields. time: that of the event time, and what of it may be taken
+    (`TimeReader.scanned`).
     """
 
     def __init__(
         self,
+        source: ValueSource,
         paths: Sequence[Path],
         groups: Sequence[tuple[Sequence[int], bool, bool, int]],
         numbers: Sequence[int],
@@ -142,17 +192,25 @@ class Scanner:
         if time is not None:
             path, unit = time
             # Without a unit no integer lies within, and all rows are left.
-            times = (path, unit == "iso", *(_NO_STAMPS if unit is None or unit == "iso" else stamps_of(unit)))
-        self._scan: Any = compiled.Scanner(list(map(list, paths)), list(groups), list(numbers), times).scan
+            taken = (*_NO_STAMPS, 1, 1) if unit is None or unit == "iso" else (*stamps_of(unit), *parts_of(unit))
+            times = (path, unit == "iso", *taken)
+        self._learn = source.learn
+        self._scan: Any = compiled.Scanner(
+            list(map(list, paths)), list(groups), list(numbers), times, source.framed
+        ).scan
 
     def scan(self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None) -> Scanned:
-        """The records with start <= offset < below. Raises MalformedBatch."""
+        """The records with start <= offset < below. Raises MalformedBatch and UnknownNumbers."""
+        last = _INT64[-1] if below is None else below
         try:
-            offset, timestamp, places, counts, left, beyond, groups, numbers, times = self._scan(
-                list(sections), start, _INT64[-1] if below is None else below
-            )
+            *found, unknown = self._scan(list(sections), start, last)
+            if unknown:
+                if not self._learn(unknown):
+                    raise UnknownNumbers
+                *found, _ = self._scan(list(sections), start, last)
         except (ValueError, OverflowError) as error:
             raise MalformedBatch(*error.args) from None
+        offset, timestamp, places, counts, left, headers, beyond, groups, numbers, times = found
         kinds = np.array([section.append_time for section in sections], np.uint8)
         return Scanned(
             sections=sections,
@@ -162,6 +220,7 @@ class Scanner:
             timestamp=np.frombuffer(timestamp, np.int64),
             timestamp_type=np.repeat(kinds, counts),
             left=np.frombuffer(left, np.int64),
+            left_headers=np.frombuffer(headers, np.int32).reshape(-1, 2),
             beyond=beyond,
             groups=[
                 CodedScalars(

@@ -40,6 +40,11 @@ def stamps_of(unit: NumberUnit) -> tuple[int, int]:
     return max(first, -(2**63)), min(last, 2**63 - 1)
 
 
+def parts_of(unit: NumberUnit) -> tuple[int, int]:
+    """What a unit is in milliseconds: numerator and denominator."""
+    return _MILLISECONDS[unit]
+
+
 def integer_times(stamps: Int64s, unit: NumberUnit) -> tuple[Int64s, Reasons]:
     """Milliseconds since 1970, int64[n], and a Reason per row (0: good; the time of a bad row is 0)."""
     first, last = stamps_of(unit)

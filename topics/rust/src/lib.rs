@@ -2,9 +2,11 @@
 
 use pyo3::prelude::*;
 
+mod avro;
 mod batch;
 mod by_user;
 mod categories;
+mod framed;
 mod json;
 mod numbers;
 mod scanner;
@@ -14,6 +16,9 @@ mod text;
 #[pymodule]
 fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::Scanner>()?;
+    module.add_class::<framed::Framed>()?;
+    module.add_class::<framed::Program>()?;
+    module.add_function(wrap_pyfunction!(avro::avro_program, module)?)?;
     module.add_function(wrap_pyfunction!(batch::records, module)?)?;
     module.add_function(wrap_pyfunction!(batch::plain_attributes, module)?)?;
     module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)

@@ -33,14 +33,17 @@ pub enum Token {
         end: u32,
     },
     /// The eight bytes of a float64, little-endian, which may be any: only binary formats have it.
-    #[allow(dead_code)]
     Float {
         start: u32,
         end: u32,
     },
     /// Bytes as lower-case hexadecimal digits in quotes: only binary formats have it. It is a user or key like a text, and else none.
-    #[allow(dead_code)]
     Bytes {
+        start: u32,
+        end: u32,
+    },
+    /// An instant as an integer of milliseconds since 1970: only binary formats have it. It is an event time, and else nothing.
+    Instant {
         start: u32,
         end: u32,
     },

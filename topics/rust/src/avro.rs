@@ -1,0 +1,368 @@
+//! Records in Avro: the program that one schema is, and what it finds. agents/formats/avro_programs.py compiles schemas.
+//!
+//! The whole record is passed over, whatever is wanted of it, because one that cannot be read is refused as a whole. A record is
+//! taken if it is written as every writer does it; of odd ones, such as blocks that say their size, the library in Python decides.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::framed::Program;
+use crate::slots::{SlotReader, Token};
+
+/// Python compiles no schema that is deeper.
+const DEEPEST: usize = 100;
+/// Instants that Python's datetime has: the years 1 to 9999, in ms.
+const INSTANTS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
+/// Bytes of a decimal that are looked at.
+const DECIMAL_BYTES: usize = 16;
+
+/// A path's number, where the value is wanted.
+type Slot = Option<usize>;
+
+/// What a schema is, as far as bytes are concerned.
+enum Step {
+    Null(Slot),
+    Boolean(Slot),
+    /// An integer, and the range within which its logical type has a value.
+    Integer(Slot, i64, i64),
+    /// Milliseconds since 1970 times a factor.
+    Instant(Slot, i64),
+    Float(Slot),
+    Double(Slot),
+    Text(Slot),
+    /// A UUID as text.
+    UuidText(Slot),
+    /// Of a size, or behind their length.
+    Bytes(Slot, Option<usize>),
+    /// Sixteen bytes.
+    Uuid(Slot),
+    /// Precision, scale and, where it is fixed, size.
+    Decimal(Slot, u32, u32, Option<usize>),
+    /// Symbols with their quotes.
+    Enum(Slot, Vec<Vec<u8>>),
+    Array(Box<Step>),
+    Map(Box<Step>),
+    Union(Vec<Step>),
+    Record(Vec<Step>),
+    /// Something of which nothing is certain.
+    Leave,
+}
+
+/// A schema, and the names of none of its fields: a wanted one has its slot.
+struct Schema(Step);
+
+/// The program of a schema. step: a tuple of a kind and what the kind needs, with tuples inside. Raises ValueError.
+#[pyfunction]
+pub fn avro_program(step: &Bound<'_, PyTuple>, slots: usize) -> PyResult<Program> {
+    Ok(Program::new(Schema(compiled(step, slots, 0)?), slots))
+}
+
+fn compiled(step: &Bound<'_, PyTuple>, slots: usize, depth: usize) -> PyResult<Step> {
+    if depth > DEEPEST {
+        return Err(PyValueError::new_err("a schema is too deep"));
+    }
+    let slot = || -> PyResult<Slot> {
+        let slot: Slot = step.get_item(1)?.extract()?;
+        match slot {
+            Some(number) if number >= slots => Err(PyValueError::new_err("there is no slot of such a number")),
+            _ => Ok(slot),
+        }
+    };
+    let inner = |at: usize| compiled(step.get_item(at)?.cast()?, slots, depth + 1);
+    let several =
+        || (1..step.len()).map(|at| compiled(step.get_item(at)?.cast()?, slots, depth + 1)).collect::<PyResult<_>>();
+    let kind: String = step.get_item(0)?.extract()?;
+    Ok(match &kind[..] {
+        "null" => Step::Null(slot()?),
+        "boolean" => Step::Boolean(slot()?),
+        "integer" => Step::Integer(slot()?, step.get_item(2)?.extract()?, step.get_item(3)?.extract()?),
+        "instant" => match step.get_item(2)?.extract()? {
+            per @ 1.. => Step::Instant(slot()?, per),
+            _ => return Err(PyValueError::new_err("a millisecond has at least one part")),
+        },
+        "float" => Step::Float(slot()?),
+        "double" => Step::Double(slot()?),
+        "string" => Step::Text(slot()?),
+        "uuid text" => Step::UuidText(slot()?),
+        "bytes" => Step::Bytes(slot()?, step.get_item(2)?.extract()?),
+        "uuid" => Step::Uuid(slot()?),
+        "decimal" => Step::Decimal(
+            slot()?,
+            step.get_item(2)?.extract()?,
+            step.get_item(3)?.extract()?,
+            step.get_item(4)?.extract()?,
+        ),
+        "enum" => {
+            let symbols: Vec<String> = step.get_item(2)?.extract()?;
+            Step::Enum(slot()?, symbols.iter().map(|symbol| format!("\"{symbol}\"").into_bytes()).collect())
+        }
+        "array" => Step::Array(Box::new(inner(1)?)),
+        "map" => Step::Map(Box::new(inner(1)?)),
+        "union" => Step::Union(several()?),
+        "record" => Step::Record(several()?),
+        "leave" => Step::Leave,
+        _ => return Err(PyValueError::new_err("there is no step of such a kind")),
+    })
+}
+
+impl SlotReader for Schema {
+    fn read<'a>(&self, value: &'a [u8], arena: &'a mut Vec<u8>, slots: &mut [Token]) -> Option<&'a [u8]> {
+        // Bytes become two digits each, so places in the arena fit into 32 bits with this.
+        if value.len() > (u32::MAX / 4) as usize {
+            return None;
+        }
+        slots.fill(Token::Absent);
+        let mut cursor = Cursor { rest: value, arena, slots };
+        cursor.over(&self.0)?;
+        cursor.rest.is_empty().then_some(())?;
+        Some(arena)
+    }
+}
+
+struct Cursor<'a, 'b> {
+    rest: &'a [u8],
+    arena: &'b mut Vec<u8>,
+    slots: &'b mut [Token],
+}
+
+impl<'a> Cursor<'a, '_> {
+    /// Over the value of a step.
+    fn over(&mut self, step: &Step) -> Option<()> {
+        match step {
+            Step::Null(slot) => {
+                self.write(*slot, |start, end| Token::Null { start, end }, |arena| arena.extend(b"null"))
+            }
+            Step::Boolean(slot) => {
+                let word: &[u8] = match self.take(1)? {
+                    [0] => b"false",
+                    [1] => b"true",
+                    _ => return None,
+                };
+                self.write(*slot, |start, end| Token::Boolean { start, end }, |arena| arena.extend(word));
+            }
+            &Step::Integer(slot, low, high) => {
+                let number = self.number()?;
+                if !(low..=high).contains(&number) {
+                    return None;
+                }
+                self.integer(slot, number);
+            }
+            &Step::Instant(slot, per) => {
+                let instant = self.number()?.div_euclid(per);
+                if !INSTANTS.contains(&instant) {
+                    return None;
+                }
+                self.write(slot, |start, end| Token::Instant { start, end }, |arena| digits(instant, arena));
+            }
+            &Step::Float(slot) => {
+                let number = f32::from_le_bytes(self.take(4)?.try_into().ok()?);
+                self.float(slot, f64::from(number));
+            }
+            &Step::Double(slot) => {
+                let number = f64::from_le_bytes(self.take(8)?.try_into().ok()?);
+                self.float(slot, number);
+            }
+            &Step::Text(slot) => {
+                let text = self.text()?;
+                if slot.is_some() {
+                    text.iter().all(|&byte| byte >= 0x20 && byte != b'"' && byte != b'\\').then_some(())?;
+                    self.quoted(slot, |arena| arena.extend_from_slice(text));
+                }
+            }
+            &Step::UuidText(slot) => {
+                let text = self.text()?;
+                (text.len() == 36).then_some(())?;
+                for (at, &byte) in text.iter().enumerate() {
+                    let good = if matches!(at, 8 | 13 | 18 | 23) { byte == b'-' } else { byte.is_ascii_hexdigit() };
+                    good.then_some(())?;
+                }
+                self.quoted(slot, |arena| arena.extend(text.iter().map(u8::to_ascii_lowercase)));
+            }
+            &Step::Bytes(slot, size) => {
+                let bytes = self.bytes(size)?;
+                self.write(
+                    slot,
+                    |start, end| Token::Bytes { start, end },
+                    |arena| {
+                        arena.push(b'"');
+                        hexadecimal(bytes, arena);
+                        arena.push(b'"');
+                    },
+                );
+            }
+            &Step::Uuid(slot) => {
+                let bytes = self.take(16)?;
+                self.quoted(slot, |arena| {
+                    for (number, (start, end)) in [(0, 4), (4, 6), (6, 8), (8, 10), (10, 16)].into_iter().enumerate() {
+                        if number > 0 {
+                            arena.push(b'-');
+                        }
+                        hexadecimal(&bytes[start..end], arena);
+                    }
+                });
+            }
+            &Step::Decimal(slot, precision, scale, size) => {
+                let bytes = self.bytes(size)?;
+                if slot.is_some() {
+                    self.decimal(slot, bytes, precision, scale)?;
+                } else {
+                    (bytes.len() <= DECIMAL_BYTES).then_some(())?;
+                }
+            }
+            Step::Enum(slot, symbols) => {
+                let symbol = symbols.get(usize::try_from(self.number()?).ok()?)?;
+                self.write(*slot, |start, end| Token::Text { start, end }, |arena| arena.extend_from_slice(symbol));
+            }
+            Step::Array(item) => {
+                while let count @ 1.. = self.count()? {
+                    for _ in 0..count {
+                        self.over(item)?;
+                    }
+                }
+            }
+            Step::Map(value) => {
+                while let count @ 1.. = self.count()? {
+                    for _ in 0..count {
+                        self.text()?;
+                        self.over(value)?;
+                    }
+                }
+            }
+            Step::Union(branches) => {
+                let branch = usize::try_from(self.number()?).ok()?;
+                self.over(branches.get(branch)?)?;
+            }
+            Step::Record(fields) => {
+                for field in fields {
+                    self.over(field)?;
+                }
+            }
+            Step::Leave => return None,
+        }
+        Some(())
+    }
+
+    fn take(&mut self, size: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(size)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// A signed number in zigzag form, seven bits a byte; of the tenth byte there is one bit.
+    fn number(&mut self) -> Option<i64> {
+        let mut word = 0u64;
+        for (at, &byte) in self.rest.iter().enumerate().take(10) {
+            if at == 9 && byte > 1 {
+                return None;
+            }
+            word |= u64::from(byte & 0x7f) << (7 * at);
+            if byte < 0x80 {
+                self.rest = &self.rest[at + 1..];
+                return Some((word >> 1) as i64 ^ -((word & 1) as i64));
+            }
+        }
+        None
+    }
+
+    /// How many items a block has. Each has a byte at least, or the schema would not have been compiled.
+    fn count(&mut self) -> Option<usize> {
+        usize::try_from(self.number()?).ok().filter(|&count| count <= self.rest.len())
+    }
+
+    fn bytes(&mut self, size: Option<usize>) -> Option<&'a [u8]> {
+        let size = match size {
+            Some(size) => size,
+            None => usize::try_from(self.number()?).ok()?,
+        };
+        self.take(size)
+    }
+
+    fn text(&mut self) -> Option<&'a [u8]> {
+        let bytes = self.bytes(None)?;
+        std::str::from_utf8(bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// Notes a scalar that is wanted.
+    fn write(&mut self, slot: Slot, token: fn(u32, u32) -> Token, write: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(number) = slot {
+            let start = self.arena.len() as u32;
+            write(self.arena);
+            self.slots[number] = token(start, self.arena.len() as u32);
+        }
+    }
+
+    fn integer(&mut self, slot: Slot, number: i64) {
+        self.write(slot, |start, end| Token::Integer { start, end }, |arena| digits(number, arena));
+    }
+
+    fn float(&mut self, slot: Slot, number: f64) {
+        self.write(slot, |start, end| Token::Float { start, end }, |arena| arena.extend(number.to_le_bytes()));
+    }
+
+    fn quoted(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>)) {
+        self.write(
+            slot,
+            |start, end| Token::Text { start, end },
+            |arena| {
+                arena.push(b'"');
+                write(arena);
+                arena.push(b'"');
+            },
+        );
+    }
+
+    /// The number that topics/records/fields.py makes of a decimal that its precision does not round.
+    fn decimal(&mut self, slot: Slot, bytes: &[u8], precision: u32, scale: u32) -> Option<()> {
+        let mut wide = [if bytes.first().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 }; DECIMAL_BYTES];
+        wide.get_mut(DECIMAL_BYTES.checked_sub(bytes.len())?..)?.copy_from_slice(bytes);
+        let unscaled = i64::try_from(i128::from_be_bytes(wide)).ok()?;
+        let rounded = 10u64.checked_pow(precision).is_some_and(|limit| unscaled.unsigned_abs() >= limit);
+        let unit = 10u64.checked_pow(scale).filter(|_| !rounded)?;
+        let (whole, fraction) = (unscaled.unsigned_abs() / unit, unscaled.unsigned_abs() % unit);
+        if fraction == 0 {
+            self.integer(slot, unscaled.signum() * i64::try_from(whole).ok()?);
+            return Some(());
+        }
+        self.write(
+            slot,
+            |start, end| Token::Decimal { start, end },
+            |arena| {
+                if unscaled < 0 {
+                    arena.push(b'-');
+                }
+                arena.extend(format!("{whole}.{fraction:0places$}", places = scale as usize).bytes());
+            },
+        );
+        Some(())
+    }
+}
+
+/// Appends an integer as JSON has it.
+fn digits(number: i64, arena: &mut Vec<u8>) {
+    let mut text = [0; 20];
+    let mut at = text.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        at -= 1;
+        text[at] = b'-';
+    }
+    arena.extend_from_slice(&text[at..]);
+}
+
+/// Appends two lower-case digits for each byte.
+fn hexadecimal(bytes: &[u8], arena: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        arena.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}
