@@ -1,7 +1,8 @@
 """The raw topics under measurement: the same records at every run, produced once for each size.
 
-A record is {"k":"key17","u":"u4711","v":3}, keyed by its user, with keys by Zipf's law. Record number n does not depend on how many
-there are, so the first fifth of an input is a smaller input of its own. Either is stamped evenly over one UTC day.
+An observation is {"k":"key17","u":"u4711","v":3}, keyed by its user, with keys by Zipf's law; encodings.py says how records are
+written. Observation number n does not depend on how many there are, so the first fifth of an input is a smaller input of its own.
+Either is stamped evenly over one UTC day.
 """
 
 import sys
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.encodings import ENCODINGS, encoder
 
 DAY_MS = 86_400_000
 FIRST_WINDOW_MS = 1_767_225_600_000
@@ -26,14 +29,17 @@ CHUNK = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The raw topic under test: JSON records {k, u, v}, keyed by user, time-stamped evenly over one whole UTC day."""
+    """The raw topic under test: records keyed by user, time-stamped evenly over one whole UTC day."""
 
     bootstrap_servers: str
     topic: str
     records: int
+    """Observations: where a record is a list of them, its items count."""
     first_window_ms: int = FIRST_WINDOW_MS
     triggers: int = 24
     """Releases of the histogram over the day, by our workers."""
+    registry: str = ""
+    """The address of the registry that has the records' schema; empty where there is none."""
 
 
 def say(text: str) -> None:
@@ -61,20 +67,35 @@ def create_raw_topic(admin: AdminClient, topic: str, partitions: int, **config: 
         time.sleep(0.05)
 
 
-def fill(bootstrap_servers: str, records: int, triggers: int, users: int | None = None, span_ms: int = DAY_MS) -> Feed:
-    """The topic with these records, which is produced unless this broker has it already.
+def fill(
+    bootstrap_servers: str,
+    records: int,
+    triggers: int,
+    users: int | None = None,
+    span_ms: int = DAY_MS,
+    *,
+    encoding: str = "json",
+    registry: str = "",
+) -> Feed:
+    """The topic with these observations, which is produced unless this broker has it already.
 
-    users: distinct ones, by default one for ``RECORDS_PER_USER`` records. span_ms: how much of the day the stamps cover.
-    Raises RuntimeError where a record cannot be produced.
+    users: distinct ones, by default one for ``RECORDS_PER_USER`` observations. span_ms: how much of the day the stamps cover.
+    encoding: one of ENCODINGS. registry: the address of one, where the encoding has a schema. Raises RuntimeError where a record
+    cannot be produced, and ValueError where they are no whole number of records.
     """
     users = users or max(1, records // RECORDS_PER_USER)
-    topic = f"benchmark-{records}-{users}-{span_ms}"
-    feed = Feed(bootstrap_servers, topic, records, FIRST_WINDOW_MS, triggers)
+    written = ENCODINGS[encoding]
+    items = written.items
+    if records % items:
+        raise ValueError(f"records={records}: must be a multiple of {items} with encoding {encoding}")
+    topic = "-".join(("benchmark", *([] if encoding == "json" else [encoding]), f"{records}-{users}-{span_ms}"))
+    feed = Feed(bootstrap_servers, topic, records, FIRST_WINDOW_MS, triggers, registry if written.schema else "")
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     if topic in admin.list_topics(timeout=30).topics:
-        if length(bootstrap_servers, topic) == records:
+        if length(bootstrap_servers, topic) == records // items:
             return feed
         raise RuntimeError(f"topic={topic} does not hold records={records}: delete it and start again")
+    encode = encoder(written, topic, registry)
     create_raw_topic(admin, topic, PARTITIONS, message_timestamp_type="CreateTime", retention_ms="-1")
     producer = Producer(
         {
@@ -90,15 +111,15 @@ def fill(bootstrap_servers: str, records: int, triggers: int, users: int | None 
     number = 0
     for keys, people in chunks(records, users):
         stamps = (FIRST_WINDOW_MS + np.arange(number, number + len(keys)) * (span_ms / records)).astype(np.int64)
-        for key, user, stamp in zip(keys, people, stamps.tolist(), strict=True):
-            value = b'{"k":"key%d","u":"u%d","v":%d}' % (key, user, number % 1000)
+        for at, (user, stamp) in enumerate(zip(people[::items], stamps[::items].tolist(), strict=True)):
+            value = encode(keys[at * items : (at + 1) * items], user, number)
             while True:
                 try:
                     producer.produce(topic, value, key=b"u%d" % user, timestamp=stamp)
                     break
                 except BufferError:
                     producer.poll(0.1)
-            number += 1
+            number += items
             if number % 20_000 == 0:
                 producer.poll(0)
         if time.perf_counter() - shown > 10:

@@ -10,10 +10,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.inputs import PARTITIONS, Feed, say
 from benchmarks.rates import Part, Run
+from benchmarks.throughput_rows import PLAIN, Row
 from benchmarks.usage import Meter, peak_memory_mb
 from susurrus.agents.broker.artefacts import cache_directory, find_java
 
@@ -48,14 +50,14 @@ def python_of(peer: str) -> str:
 
 
 def kafka_streams_classpath() -> str:
-    """Kafka Streams and our count, compiled with Maven."""
+    """Kafka Streams and our count, compiled with Maven, which also generates the classes of Avro and Protobuf."""
     pom = PEERS / "kafka_streams" / "pom.xml"
-    source = pom.parent / "src" / "main" / "java" / "susurrus" / "Count.java"
+    sources = sorted(path for path in (pom.parent / "src").rglob("*") if path.is_file())
 
     def make(home: Path) -> None:
         quietly(["mvn", "-B", "-q", "-f", str(pom), f"-Dbuild.to={home}", "compile"])
 
-    home = build("kafka-streams", [pom, source], make)
+    home = build("kafka-streams", [pom, *sources], make)
     return f"{home / 'classes'}:{home / 'libs'}/*"
 
 
@@ -99,7 +101,9 @@ def run_peer(what: str, command: Sequence[str], meter: Meter | None = None, inpu
                 first = Part(told["mark"], told["seconds"], cpu)
                 continue
             written = meter.written(input_topic) if meter else {}
-            return Run(what, Part(told["records"], told["seconds"], cpu), first, written, peak_memory_mb(process.pid))
+            whole = Part(told["records"], told["seconds"], cpu)
+            counted = {name: told[name] for name in ("in", "filtered", "counted") if name in told}
+            return Run(what, whole, first, written, peak_memory_mb(process.pid), counted)
         complaints.seek(0)
         text = ("".join(printed) + complaints.read())[-3000:]
         raise RuntimeError(f"{what} ended with status {process.wait()} and did not say how long it took:\n{text}")
@@ -129,10 +133,12 @@ def quix(feed: Feed, meter: Meter) -> Run:
     return run_peer("quix", [python_of("quix"), str(PEERS / "quix" / "count.py"), *arguments], meter, feed.topic)
 
 
-def kafka_streams(feed: Feed, meter: Meter, settings: str, threads: int) -> Run:
+def kafka_streams(feed: Feed, meter: Meter, settings: str, threads: int, row: Row = PLAIN) -> Run:
     """Kafka Streams with the settings "quick-start" or "tuned"."""
     logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     java = [find_java(), logging, "-cp", kafka_streams_classpath(), "susurrus.Count"]
-    command = [*java, feed.bootstrap_servers, feed.topic, str(feed.records), str(threads), settings]
+    expected = row.expected(feed.records)
+    figures = [str(number) for number in (expected["in"], expected["counted"], threads)]
+    command = [*java, feed.bootstrap_servers, feed.topic, *figures, settings, row.name, feed.registry]
     name = "kafka-streams" if settings == "quick-start" else f"kafka-streams {settings}"
-    return run_peer(f"{name} ({threads})", command, meter, feed.topic)
+    return replace(run_peer(f"{name} ({threads})", command, meter, feed.topic), row=row.name)

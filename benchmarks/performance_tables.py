@@ -16,8 +16,27 @@ PEERS = {
     "kafka-streams tuned (2)": "Kafka Streams, tuned, 2 threads",
     "susurrus (1)": "Susurrus, raw → histogram, 1 process",
     "susurrus (2)": "Susurrus, raw → histogram, 2 processes",
-    "susurrus filtered (1)": "Susurrus, raw → histogram, filtered, 1 process",
+    "susurrus pure (1)": "Susurrus without compiled loops, 1 process",
+    "susurrus pure (2)": "Susurrus without compiled loops, 2 processes",
     "susurrus tops (1)": "Susurrus, private streams (ToPS), 1 process",
+}
+ROWS = {
+    "plain": "JSON",
+    "filter": "JSON, `where`",
+    "sql": "JSON, in SQL",
+    "avro": "Avro",
+    "protobuf": "Protobuf",
+    "json-schema": "JSON Schema",
+    "arrays": "arrays in JSON",
+}
+"""The names of the rows of benchmarks/throughput_rows.py, as the table has them."""
+SIDES = {
+    "kafka-streams tuned (1)": "Kafka Streams, 1 thread",
+    "kafka-streams tuned (2)": "Kafka Streams, 2 threads",
+    "susurrus (1)": "Susurrus, 1 process",
+    "susurrus (2)": "Susurrus, 2 processes",
+    "susurrus pure (1)": "Susurrus, 1 process, not compiled",
+    "susurrus pure (2)": "Susurrus, 2 processes, not compiled",
 }
 THREADS = ("route", "bound", "release", "stream", "aiokafka", "main", "librdkafka", "rocksdb", "other")
 
@@ -28,7 +47,8 @@ def _rows(what: str) -> list[dict[str, Any]]:
 
 def _peers() -> list[dict[str, Any]]:
     order = list(PEERS)
-    return sorted(_rows("throughput"), key=lambda row: order.index(row["what"]))
+    plain = (row for row in _rows("throughput") if row["row"] == "plain")
+    return sorted(plain, key=lambda row: order.index(row["what"]))
 
 
 def _range(values: list[Any], shown: Callable[[Any], str] = "{:,}".format) -> str:
@@ -58,6 +78,32 @@ def throughput() -> Iterator[str]:
     yield from table(
         ["", "records", "events/s, whole", "events/s, warm", "× Kafka Streams", "warm, of each run", "runs"], body
     )
+
+
+def throughput_rows() -> Iterator[str]:
+    """Every row, and of each who has all of them."""
+    found = {(row["row"], row["what"]): row for row in _rows("throughput")}
+    body = []
+    for name, title in ROWS.items():
+        for what, side in SIDES.items():
+            row = found.get((name, what))
+            if row is None or row["steady_events_per_second"] is None:
+                continue
+            ratios = (row["steady_ratio"], row["ratio_to_plain"])
+            spent = row["cpu_us"]
+            body.append(
+                [
+                    title,
+                    side,
+                    f"{row['steady_events_per_second']:,}",
+                    *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+                    _range([run["steady_events_per_second"] for run in row["runs"]]),
+                    *(f"{spent.get(of, 0.0):.2f}" for of in ("worker", "broker")),
+                    f"{row['records']:,}",
+                ]
+            )
+    header = ["records", "", "events/s, warm", "× Kafka Streams", "× JSON", "of each run", "process, µs an event"]
+    yield from table([*header, "broker", "events"], body)
 
 
 def processors() -> Iterator[str]:
@@ -169,6 +215,7 @@ def replay() -> Iterator[str]:
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "throughput": throughput,
+    "throughput-rows": throughput_rows,
     "throughput-processors": processors,
     "throughput-threads": threads,
     "throughput-bytes": written,

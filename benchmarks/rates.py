@@ -28,13 +28,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. whole: from the first record read. first: the part of it, or a run of its own, that is not warm, if known."""
+    """One run. whole: from the first record read. first: the part of it, or a run of its own, that is not warm, if known.
+
+    counted: records "in", "filtered" and "counted", by the one who ran, if it told. row: what was asked of it (Row.name).
+    """
 
     what: str
     whole: Part
     first: Part | None = None
     written: Mapping[str, int] = field(default_factory=dict)
     memory_mb: float = 0.0
+    counted: Mapping[str, int] = field(default_factory=dict)
+    row: str = "plain"
 
 
 def rest(whole: Part, first: Part) -> Part | None:
@@ -71,39 +76,51 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def rows(runs: Sequence[Run], *, by_sizes: Sequence[str] = ("susurrus",)) -> list[dict[str, Any]]:
-    """One object a peer, as ``--json`` prints it.
+    """One object for each peer and row, as ``--json`` prints it.
 
-    by_sizes: how the names of peers begin whose first part is a run of its own. Ratios are to the fastest row of Kafka Streams,
-    warm.
+    by_sizes: how the names of peers begin whose first part is a run of its own. Ratios are to what Kafka Streams does in the same
+    row, warm, with the settings and threads that are fastest there; and to what the same peer does in the row "plain".
     """
-    peers: dict[str, list[Run]] = {}
+    cases: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        peers.setdefault(run.what, []).append(run)
+        cases.setdefault((run.row, run.what), []).append(run)
     sized = tuple(by_sizes)
-    warm = {what: steady(of, by_sizes=what.startswith(sized)) for what, of in peers.items()}
-    best = best_kafka_streams({what: part.events_per_second for what, part in warm.items() if part})
-    return [_row(what, of, warm[what], best, sized) for what, of in peers.items()]
+    warm = {(row, what): steady(of, by_sizes=what.startswith(sized)) for (row, what), of in cases.items()}
+    rates = {case: part.events_per_second for case, part in warm.items() if part}
+    return [
+        _row(what, of, warm[row, what], best_kafka_streams(rates, row), rates.get(("plain", what)), sized)
+        for (row, what), of in cases.items()
+    ]
 
 
-def best_kafka_streams(steady_rates: Mapping[str, float]) -> float | None:
-    """The highest warm rate of all rows of Kafka Streams; None where none was measured."""
-    return max((rate for what, rate in steady_rates.items() if what.startswith("kafka-streams")), default=None)
+def best_kafka_streams(steady_rates: Mapping[tuple[str, str], float], row: str) -> float | None:
+    """The highest warm rate of Kafka Streams in a row; None where none was measured. steady_rates: by row and peer."""
+    found = (rate for (of, what), rate in steady_rates.items() if of == row and what.startswith("kafka-streams"))
+    return max(found, default=None)
 
 
 def _row(
-    what: str, runs: Sequence[Run], warm: Part | None, best: float | None, sized: tuple[str, ...]
+    what: str,
+    runs: Sequence[Run],
+    warm: Part | None,
+    best: float | None,
+    plain: float | None,
+    sized: tuple[str, ...],
 ) -> dict[str, Any]:
     fastest = min(runs, key=lambda run: run.whole.seconds)
     whole = fastest.whole
     steady_rate = None if warm is None else warm.events_per_second
     return {
         "what": what,
+        "row": fastest.row,
         "records": whole.records,
         "seconds": round(whole.seconds, 3),
         "events_per_second": round(whole.events_per_second),
         "ratio_to_kafka_streams": round(whole.events_per_second / best, 3) if best else None,
         "steady_events_per_second": None if steady_rate is None else round(steady_rate),
         "steady_ratio": round(steady_rate / best, 3) if best and steady_rate else None,
+        "ratio_to_plain": round(steady_rate / plain, 3) if plain and steady_rate else None,
+        "counted": dict(fastest.counted),
         "cpu_us": (warm or whole).cpu_us(),
         "bytes_per_record": {topic: round(size / whole.records, 2) for topic, size in sorted(fastest.written.items())},
         "memory_mb": round(max(run.memory_mb for run in runs)),

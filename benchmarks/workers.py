@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,21 +18,25 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from benchmarks.inputs import DAY_MS, PARTITIONS, Feed
 from benchmarks.rates import Part, Run
+from benchmarks.throughput_rows import PLAIN, Row
 from benchmarks.usage import Meter, peak_memory_mb
 from susurrus.agents.broker.leash import ends_with_us
+from susurrus.agents.broker.network import free_ports
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.pipelines import load_settings
 from susurrus.topics import progress
 
 WORKER = Path(__file__).with_name("peers") / "susurrus" / "worker.py"
 SECONDS = 1_800
+COUNTED_SECONDS = 10.0
+_TOTAL = re.compile(r'^susurrus_stage_total\{(?=.*stage="(\w+)").*total="(\w+)".*\} ([0-9.e+]+)$', re.MULTILINE)
 
 
 class Fleet:
     """Workers of one pipeline, each a process with a data directory and a log of its own; stopped at the end of the block.
 
     environ: variables for the workers, such as settings. loglevel: of their logs. named: each has a ``worker.instance``, so that
-    one that comes back gets its partitions back.
+    one that comes back gets its partitions back. sql: a statement beside the TOML, if there is one.
     """
 
     def __init__(
@@ -40,10 +47,14 @@ class Fleet:
         *,
         loglevel: str = "warning",
         named: bool = False,
+        sql: str = "",
     ) -> None:
         self.directory = directory
         self.config = directory / "pipeline.toml"
         self.config.write_text(toml)
+        self._sql = directory / "pipeline.sql" if sql else None
+        if self._sql is not None:
+            self._sql.write_text(sql)
         self.environment = {
             **os.environ,
             "SUSURRUS_SECRET": "5a" * 32,  # public: nothing a benchmark publishes is private
@@ -51,14 +62,17 @@ class Fleet:
             "OPENBLAS_NUM_THREADS": "1",
             **(environ or {}),
         }
-        self.settings: Settings = load_settings(self.config, self.environment)
+        self.settings: Settings = load_settings(self.config, self.environment, sql=self._sql)
         self._loglevel = loglevel
         self._named = named
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports: dict[int, int] = {}
 
     def create_topics(self) -> None:
         """Create the pipeline's topics."""
         create = [sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(self.config)]
+        if self._sql is not None:
+            create += ["--sql", str(self._sql)]
         subprocess.run(create, env=self.environment, check=True, stdout=subprocess.DEVNULL)
 
     def home(self, number: int) -> Path:
@@ -69,10 +83,17 @@ class Fleet:
         """Start a worker, or start it again with the disk that it left; its log begins anew."""
         home = self.home(number)
         home.mkdir(exist_ok=True)
-        environment = {**self.environment, "SUSURRUS__WORKER__DATA_DIRECTORY": str(home / "state")}
+        (self._ports[number],) = free_ports(1)
+        environment = {
+            **self.environment,
+            "SUSURRUS__WORKER__DATA_DIRECTORY": str(home / "state"),
+            "SUSURRUS__WORKER__WEB_PORT": str(self._ports[number]),
+        }
         if self._named:
             environment["SUSURRUS__WORKER__INSTANCE"] = f"worker-{number}"
         command = [sys.executable, str(WORKER), str(self.config), str(home / "first-read"), self._loglevel]
+        if self._sql is not None:
+            command.append(str(self._sql))
         with open(home / "log", "wb") as log:
             self._processes[number] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         ends_with_us(self._processes[number].pid)
@@ -96,6 +117,20 @@ class Fleet:
     def log(self, number: int) -> str:
         """What the worker has written since its last start."""
         return (self.home(number) / "log").read_text(errors="replace")
+
+    def metrics(self, number: int) -> str:
+        """What a worker's page says, in Prometheus' text format."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/metrics", timeout=30) as page:
+            text: bytes = page.read()
+        return text.decode()
+
+    def totals(self) -> Counter[tuple[str, str]]:
+        """What all workers that run have counted: (stage, total) -> number."""
+        found: Counter[tuple[str, str]] = Counter()
+        for number in self._processes:
+            for stage, total, value in _TOTAL.findall(self.metrics(number)):
+                found[stage, total] += int(float(value))
+        return found
 
     def pids(self) -> list[int]:
         """Process ids of those that were started and not stopped."""
@@ -126,33 +161,60 @@ def published(
     and a stream's is when the committed positions are at the raw topic's end, which they reach in the transaction of the last
     released sum. environ: variables for the workers.
     """
-    return _published(feed, workers, directory, meter, toml, environ)[0]
+    with Fleet(toml or pipeline_toml(feed, new_name()), directory, environ) as fleet:
+        return _published(fleet, feed, workers, meter)
 
 
 def run_workers(
-    what: str, feed: Feed, workers: int, directory: Path, meter: Meter, toml: str | None = None, **environ: str
+    what: str,
+    feed: Feed,
+    workers: int,
+    directory: Path,
+    meter: Meter,
+    *,
+    row: Row = PLAIN,
+    toml: str | None = None,
+    **environ: str,
 ) -> Run:
-    """The same as a `Run`, with bytes written and the highest memory of any worker."""
-    whole, memory = _published(feed, workers, directory, meter, toml, environ)
-    return Run(what, whole, None, meter.written(feed.topic), memory)
-
-
-def _published(
-    feed: Feed, workers: int, directory: Path, meter: Meter | None, toml: str | None, environ: Mapping[str, str]
-) -> tuple[Part, float]:
-    with Fleet(toml or pipeline_toml(feed, new_name()), directory, environ) as fleet:
-        fleet.create_topics()
-        for number in range(workers):
-            fleet.start(number)
-        settings = fleet.settings
-        if settings.pipeline.kind == "histogram":
-            ended = wait_for_trigger(feed.bootstrap_servers, settings.topic("progress"), fleet.check)
-        else:
-            ended = wait_for_the_end(feed, settings.application, fleet.check)
-        cpu = {} if meter is None else meter.cpu(fleet.pids())
+    """The same as a `Run`, with bytes written, the highest memory of any worker, and what they counted. toml: if it is not the
+    row's."""
+    toml = toml or pipeline_toml(feed, new_name(), row=row)
+    with Fleet(toml, directory, environ, sql=row.statement(feed)) as fleet:
+        whole = _published(fleet, feed, workers, meter)
         memory = max(map(peak_memory_mb, fleet.pids()))
-        began = min(float(read.read_text()) for read in directory.glob("worker-*/first-read"))
-        return Part(feed.records, ended - began, cpu), memory
+        return Run(what, whole, None, meter.written(feed.topic), memory, _counted(fleet, feed.records), row.name)
+
+
+def _published(fleet: Fleet, feed: Feed, workers: int, meter: Meter | None) -> Part:
+    fleet.create_topics()
+    for number in range(workers):
+        fleet.start(number)
+    settings = fleet.settings
+    if settings.pipeline.kind == "histogram":
+        ended = wait_for_trigger(feed.bootstrap_servers, settings.topic("progress"), fleet.check)
+    else:
+        ended = wait_for_the_end(feed, settings.application, fleet.check)
+    cpu = {} if meter is None else meter.cpu(fleet.pids())
+    began = min(float(read.read_text()) for read in fleet.directory.glob("worker-*/first-read"))
+    return Part(feed.records, ended - began, cpu)
+
+
+def _counted(fleet: Fleet, records: int) -> dict[str, int]:
+    """Records that came in, were left out, and were counted, those beyond a user's cap included.
+
+    A commit is seen by readers a moment before its worker has counted it.
+    """
+    deadline = time.monotonic() + COUNTED_SECONDS
+    while True:
+        found = fleet.totals()
+        read, filtered = (found["route", name] + found["stream", name] for name in ("in", "filtered"))
+        if ("stream", "in") in found:
+            counted = read - filtered - found["stream", "dead_letter"]
+        else:
+            counted = found["route", "capped"] + found["bound", "kept"] + found["bound", "capped"]
+        if read >= records or time.monotonic() > deadline:
+            return {"in": read, "filtered": filtered, "counted": counted}
+        time.sleep(0.2)
 
 
 def new_name() -> str:
@@ -181,40 +243,43 @@ def reader(bootstrap_servers: str, topic: str, *, start: int = OFFSET_BEGINNING)
         consumer.close()
 
 
-def pipeline_toml(feed: Feed, name: str, *, strategy: str = "toeplitz", hours: int = 24) -> str:
+def pipeline_toml(feed: Feed, name: str, *, strategy: str = "toeplitz", hours: int = 24, row: Row = PLAIN) -> str:
     """Visits per key over the day that the records span, C = 32 records a user, released ``feed.triggers`` times.
 
-    hours: when the archive ends; before the day is over its window stays open, with the state of all users.
+    hours: when the archive ends; before the day is over its window stays open, with the state of all users. row: what is asked; of
+    one in SQL this is what the statement does not say.
     """
 
     def instant(ms: int) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms // 1000))
 
+    published = f"""
+[input]
+topic = "{feed.topic}"
+{row.settings.format(registry=feed.registry)}
+[bounds]
+max_records_per_user = {row.cap}
+[privacy]
+epsilon = 6.0
+delta = 1e-9
+strategy = "{strategy}"
+[window]
+length = "1d"
+trigger_every = "{DAY_MS // feed.triggers}ms"
+"""
     return f"""
 [pipeline]
 name = "{name}"
 prefix = "benchmark"
 [kafka]
 bootstrap_servers = "{feed.bootstrap_servers}"
-[input]
-topic = "{feed.topic}"
-user = "u"
-key = ["k"]
+{"" if row.sql else published}
 [start]
 from = "earliest"
 first_window = "{instant(feed.first_window_ms)}"
 [clock]
 kind = "replay"
 until = "{instant(feed.first_window_ms + hours * DAY_MS // 24)}"
-[window]
-length = "1d"
-trigger_every = "{DAY_MS // feed.triggers}ms"
-[bounds]
-max_records_per_user = 32
-[privacy]
-epsilon = 6.0
-delta = 1e-9
-strategy = "{strategy}"
 [topics]
 by_user_partitions = {PARTITIONS}
 bounded_partitions = {PARTITIONS}

@@ -28,11 +28,22 @@ _UNTIL_INPUT_ENDS = '"$@" & read -r _; kill -9 $!; wait'
 def apicurio() -> Iterator[str]:
     """A real registry, in memory, from its Maven artefact (140 MB, fetched once); the address for Confluent's client."""
     try:
-        java = find_java()
-        home = cache_directory() / "apicurio" / f"registry-{APICURIO}"
-        fetch_with_maven(home, "the schema registry", "dependency:unpack", f"-Dartifact={ARTEFACT}")
+        java, home = fetch_apicurio()
     except KafkaUnavailableError as missing:
         give_up(f"no real schema registry: {missing}")
+    with apicurio_of(java, home) as url:
+        yield url
+
+
+def fetch_apicurio() -> tuple[str, Path]:
+    """A Java, and the directory with the registry. Raises KafkaUnavailableError."""
+    home = cache_directory() / "apicurio" / f"registry-{APICURIO}"
+    return find_java(), fetch_with_maven(home, "the schema registry", "dependency:unpack", f"-Dartifact={ARTEFACT}")
+
+
+@contextlib.contextmanager
+def apicurio_of(java: str, home: Path) -> Iterator[str]:
+    """The same, from what `fetch_apicurio` gives."""
     (jar,), (port,) = list(home.glob("*-runner.jar")), free_ports(1)
     options = ["-Xmx300m", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={port}"]
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"

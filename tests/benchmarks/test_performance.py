@@ -87,7 +87,7 @@ class TestOnABroker:
         inputs = Inputs(fill(servers, 2_000, 25, 100), fill(servers, 400, 5, 100))
         assert fill(servers, 2_000, 25, 100) == inputs.whole  # found again
         assert length(servers, inputs.whole.topic) == 2_000
-        runs = throughput.measure(inputs, ["bare", "susurrus-2"], 1, cluster)
+        runs = throughput.measure({"json": inputs}, [("plain", "bare"), ("plain", "susurrus-2")], 1, cluster)
         found = {row["what"]: row for row in rows(runs)}
         assert [row["records"] for row in found.values()] == [2_000, 2_000]
         ours = found["susurrus (2)"]
@@ -97,6 +97,22 @@ class TestOnABroker:
         assert ours["runs"][0]["first_records"] == 400
         left = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics
         assert not [name for name in left if name.startswith("benchmark.")]
+
+    def test_a_row_in_sql_beside_kafka_streams(self, cluster: KafkaCluster) -> None:
+        """That every side counted what was produced is what `measure` demands of it."""
+        cases = throughput.chosen("sql", "tuned-1,pure-1")
+        inputs = throughput.prepare(cluster.bootstrap_servers, cases, 2_000, 25, 100, "")
+        found = {row["what"]: row for row in rows(throughput.measure(inputs, cases, 1, cluster))}
+        assert found.keys() == {"kafka-streams tuned (1)", "susurrus pure (1)"}
+        assert all(row["counted"] == {"in": 2_000, "filtered": 20, "counted": 1_980} for row in found.values())
+
+    @pytest.mark.campaign
+    def test_arrays_and_every_format_beside_kafka_streams(self, cluster: KafkaCluster, schema_registry: str) -> None:
+        cases = throughput.chosen("filter,avro,protobuf,json-schema,arrays", "tuned-2,susurrus-1")
+        inputs = throughput.prepare(cluster.bootstrap_servers, cases, 2_000, 25, 100, schema_registry)
+        assert length(cluster.bootstrap_servers, inputs["arrays"].whole.topic) == 400
+        found = rows(throughput.measure(inputs, cases, 1, cluster))
+        assert [(row["row"], row["counted"]["in"]) for row in found] == [(row, 2_000) for row, _ in cases]
 
     @pytest.mark.campaign
     def test_latency_also_while_a_worker_is_killed(self, cluster: KafkaCluster) -> None:

@@ -5,9 +5,9 @@ import pytest
 from benchmarks.rates import Part, Run, percentile, rest, rows, steady
 
 
-def run(what: str, seconds: float, first: float | None = None, **figures: float) -> Run:
+def run(what: str, seconds: float, first: float | None = None, row: str = "plain", **figures: float) -> Run:
     """1,000 records, of which the first 200 took ``first`` seconds."""
-    return Run(what, Part(1_000, seconds, figures), None if first is None else Part(200, first))
+    return Run(what, Part(1_000, seconds, figures), None if first is None else Part(200, first), row=row)
 
 
 def test_the_rest_is_what_the_first_part_leaves() -> None:
@@ -49,6 +49,24 @@ def test_ratios_are_to_the_fastest_warm_row_of_kafka_streams() -> None:
     assert tuned["events_per_second"] == 125
     assert [single["seconds"] for single in tuned["runs"]] == [8.0, 9.0]
     assert [single["steady_events_per_second"] for single in tuned["runs"]] == [400, 320]
+
+
+def test_ratios_are_to_kafka_streams_in_the_same_row_and_to_the_same_peer_in_the_row_plain() -> None:
+    results = [
+        run("kafka-streams tuned (1)", 10.0, 6.0),  # 200 a second warm
+        run("susurrus (1)", 5.0, 3.4),  # 500
+        run("kafka-streams tuned (1)", 14.0, 6.0, "avro"),  # 100
+        run("susurrus (1)", 5.4, 3.4, "avro"),  # 400
+        run("susurrus (2)", 5.0, 3.0, "avro"),  # 400, and has no row plain
+    ]
+    found = {(row["row"], row["what"]): (row["steady_ratio"], row["ratio_to_plain"]) for row in rows(results)}
+    assert found == {
+        ("plain", "kafka-streams tuned (1)"): (1.0, 1.0),
+        ("plain", "susurrus (1)"): (2.5, 1.0),
+        ("avro", "kafka-streams tuned (1)"): (1.0, 0.5),
+        ("avro", "susurrus (1)"): (4.0, 0.8),
+        ("avro", "susurrus (2)"): (4.0, None),
+    }
 
 
 def test_without_kafka_streams_there_is_no_ratio() -> None:

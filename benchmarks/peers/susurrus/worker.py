@@ -1,7 +1,7 @@
 """A worker as ``susurrus worker`` runs it, which also writes down when it was handed its first raw records.
 
 Its threads tell the kernel their names, so that /proc says what each of them costs. Arguments: the configuration, the file
-for that time (Unix seconds), and the level of the log.
+for that time (Unix seconds), the level of the log, and the SQL file, if there is one.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.stream.stage import StreamStage
 
 CONFIGURATION, FIRST_READ = Path(sys.argv[1]), Path(sys.argv[2])
-SETTINGS = load_settings(CONFIGURATION)
+SETTINGS = load_settings(CONFIGURATION, sql=Path(sys.argv[4]) if len(sys.argv) > 4 else None)
 FIRST: type[RouteStage] | type[StreamStage] = StreamStage if SETTINGS.pipeline.kind == "stream" else RouteStage
 take = FIRST.take
 
