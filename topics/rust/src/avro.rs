@@ -250,7 +250,19 @@ impl<'a> Cursor<'a, '_> {
     }
 
     /// A signed number in zigzag form, seven bits a byte; of the tenth byte there is one bit.
+    #[inline]
     fn number(&mut self) -> Option<i64> {
+        match self.rest {
+            // Most numbers are lengths, branches and small.
+            &[byte @ ..0x80, ref rest @ ..] => {
+                self.rest = rest;
+                Some(i64::from(byte >> 1) ^ -i64::from(byte & 1))
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Option<i64> {
         let mut word = 0u64;
         for (at, &byte) in self.rest.iter().enumerate().take(10) {
             if at == 9 && byte > 1 {
@@ -280,8 +292,7 @@ impl<'a> Cursor<'a, '_> {
 
     fn text(&mut self) -> Option<&'a [u8]> {
         let bytes = self.bytes(None)?;
-        std::str::from_utf8(bytes).ok()?;
-        Some(bytes)
+        (bytes.is_ascii() || std::str::from_utf8(bytes).is_ok()).then_some(bytes)
     }
 
     /// Notes a scalar that is wanted.

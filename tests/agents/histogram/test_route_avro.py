@@ -1,0 +1,118 @@
+"""route writes the same bytes of Avro whether a fetch comes as record batches, decoded by programs, or as parsed records."""
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from susurrus.agents.histogram import route
+from susurrus.agents.histogram.route import RouteStage
+from susurrus.agents.runtime.batch import Batch
+from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
+from susurrus.topics.compiled import compiled
+from susurrus.topics.dead_letter import decode_headers
+from susurrus.topics.records.reason import Reason
+from tests.agents.formats.odd_avro import OddAvro, fastavro_bytes
+from tests.agents.histogram.input_cases import Registry
+from tests.agents.histogram.test_route_batches import chosen
+from tests.agents.stages import WINDOW, Runner, services_of
+from tests.record_batches import LZ4, record_batch
+
+pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not built")
+
+FETCHES, EACH = 12, 60
+USUAL: dict[str, Any] = {
+    "type": "record",
+    "name": "Event",
+    "fields": [
+        {"name": "z", "type": "string"},
+        {"name": "u", "type": "string"},
+        {"name": "k", "type": ["null", "int"]},
+        {"name": "v", "type": ["double", "null"]},
+        {"name": "t", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+NEWER = {**USUAL, "fields": [{"name": "new", "type": {"type": "map", "values": "long"}}, *USUAL["fields"]]}
+SCHEMAS = {1: USUAL, 2: NEWER, 3: OddAvro("route", 0.2).schema(), 4: "string"}
+UNKNOWN = 77
+
+
+class OfSchemas(Registry):
+    """A registry with our schemas."""
+
+    asked: list[int]
+
+    def get_schema(self, schema_id: int, **query: Any) -> Any:
+        OfSchemas.asked.append(schema_id)
+        if schema_id not in SCHEMAS:
+            return super().get_schema(schema_id, **query)  # refuses it
+        return SimpleNamespace(schema_str=json.dumps(SCHEMAS[schema_id]), schema_type="AVRO", references=[])
+
+
+def written(dice: random.Random, odd: OddAvro, fetch: int) -> bytes | None:
+    """A record. The newer schema comes with the fourth fetch; one of the fetches names a schema that nobody knows."""
+    number = dice.choice([1] * 6 + [2 if fetch > 3 else 1, 3, 4, UNKNOWN if fetch == 7 else 1])
+    head = b"\0" + number.to_bytes(4, "big")
+    if number == 3:
+        return head + next(odd.payloads(SCHEMAS[3], 1))  # type: ignore[arg-type]
+    if dice.random() < 0.05:
+        return dice.choice([None, b"", head[:3], head, b'{"u": 1}', head + b"\xff" * 9])
+    times = [WINDOW, WINDOW + 7, WINDOW - 10**10]
+    value = {
+        "u": f"user-{dice.randrange(30)}", "k": dice.choice([None, 1, 2]), "z": dice.choice(["", "ü"] * 9 + ['a"']),
+        "v": dice.choice([0.5, 3.0] * 9 + [None, float("nan")]), "t": dice.choice(times) * 1000 + 999, "new": {"x": 1, "y": -1},
+    }  # fmt: skip
+    return head + fastavro_bytes(NEWER if number == 2 else USUAL, value)
+
+
+def routed(directory: Path, whole: bool) -> tuple[Any, ...]:
+    OfSchemas.asked, odd = [], OddAvro("records", 0.2)
+    source = {"topic": "raw", "user": "u", "key": ["k", "z"], "time": "t", "null_key": "value", "format": "avro"}
+    services = services_of(chosen(input={**source, "registry": {"url": "http://127.0.0.1:9"}}))
+    runner, dice = Runner(RouteStage, services, directory), random.Random("route")
+    for fetch in range(FETCHES):
+        start = fetch * EACH
+        values = [written(dice, odd, fetch) for _ in range(EACH)]
+        batch, _ = batch_at(record_batch(values, first=start, codec=LZ4, append_time=True, stamp=WINDOW), 0)
+        assert batch is not None
+        fetched = Fetched([batch], start)
+        runner.stage.take(Batch(start, start + EACH, fetched if whole else fetched.records(), 0))  # type: ignore[arg-type]
+        assert runner.stage._intake.waits is None
+        if fetch % 2:
+            runner.commit(now=WINDOW)
+    runner.commit(now=WINDOW)
+    outputs = [
+        (output.topic, output.partition, output.messages, output.headers)
+        for commit in runner.commits
+        for output in commit.outputs
+    ]
+    letters = [decode_headers(headers).reason for *_, found in outputs for headers in found or ()]
+    runner.close()
+    return outputs, dict(runner.stage.counters), letters, OfSchemas.asked
+
+
+def test_the_bytes_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.schema_registry.SchemaRegistryClient", OfSchemas)
+    decode, decoded, left = route.RawBatchDecoder.decode, list[int](), list[int]()
+
+    def counted(*arguments: Any) -> Any:
+        found = decode(*arguments)
+        decoded.append(len(found[0]))
+        left.append(len(found[0].left))
+        return found
+
+    monkeypatch.setattr(route.RawBatchDecoder, "decode", counted)
+    expected = routed(tmp_path / "parsed", whole=False)
+    assert decoded == []
+    found = routed(tmp_path / "whole", whole=True)
+    assert found == expected
+    # The first fetch finds three schemas, the fifth the fourth one, and the eighth names one that there is not.
+    assert len(decoded) == FETCHES - 3
+    assert 0 < sum(left) < sum(decoded) // 2
+    _, counters, letters, asked = found
+    assert asked.count(UNKNOWN) == 1
+    assert counters["routed"] > 250
+    assert {Reason.UNDECODABLE, Reason.EMPTY, Reason.TOMBSTONE, Reason.MISSING_VALUE} < set(letters)
