@@ -7,10 +7,14 @@ there when a read_committed reader has its progress from all partitions. What th
 latency is that of the pipeline from the moment at which it may begin. Window and state grow as they do in operation. The first
 minute after the start is left out.
 
+``by_stage`` says what the stages did for that: commits for each trigger, the bytes of one, and its mean time from its first record
+until it is in the local store. With --floor each case is followed by latency_floor.py: four commits of these sizes in a row by a
+program that does nothing else, while records arrive at the same rate.
+
 With --faults each case runs a second time, and in its middle a worker is killed (kill -9) and started again a second later,
 with its disk and under its name (worker.instance), so it gets its partitions back.
 
-    benchmarks/latency.py [--rates 5000,20000,50000] [--clocks broker,producer] [--triggers 60] [--faults] [--json]
+    benchmarks/latency.py [--rates 5000,20000,50000] [--clocks broker,producer] [--triggers 60] [--faults] [--floor] [--json]
 """
 
 import argparse
@@ -20,6 +24,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,7 @@ from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, from anywhere
 
+from benchmarks import latency_floor
 from benchmarks.inputs import PARTITIONS, create_raw_topic, say
 from benchmarks.rates import percentile
 from benchmarks.usage import Meter, peak_memory_mb
@@ -42,8 +48,15 @@ SKIPPED = 12
 """Releases that are left out by default, after those whose boundary the workers missed because they were starting: a minute, in
 which the broker's virtual machine compiles the programs that it runs most."""
 USERS = 100_000
+WRITES = {
+    "route": ("by-user", "route-changelog"),
+    "bound": ("bounded", "bound-changelog"),
+    "release": ("histogram", "latest", "progress", "release-changelog"),
+}
+"""The topics of each stage's commits."""
 START_SECONDS = 120.0
 DOWN_SECONDS = 1.0
+FLOOR_ROUNDS = 200
 
 
 def live_toml(bootstrap_servers: str, raw: str, clock: str, every_ms: int) -> str:
@@ -94,6 +107,11 @@ class Latencies:
         self._cut_ms = cut_ms
         self._seen: dict[tuple[int, int], set[int]] = {}
         self._since = float("inf")
+
+    @property
+    def seen(self) -> int:
+        """Triggers of which any partition has said something."""
+        return len(self._seen)
 
     def add(self, record: progress.Progress, now_ms: float) -> None:
         """A record of progress, and the wall time at which it was read."""
@@ -146,6 +164,7 @@ def measure(
                     latencies = Latencies(every_ms, CUT_MS[clock])
                     found = watch(fleet, latencies, skipped, triggers, faults=faults, paced=paced)
                     cpu, memory = meter.cpu(fleet.pids()), max(map(peak_memory_mb, fleet.pids()))
+                    stages = {} if faults else by_stage(fleet, meter.written(raw), latencies.seen)
                     assert paced.stdin is not None
                     paced.stdin.close()
                     assert paced.stdout is not None
@@ -165,6 +184,7 @@ def measure(
         "every_ms": every_ms,
         "workers": workers,
         "memory_mb": round(memory),
+        "by_stage": stages,
         "cpu_us": {
             of: round(spent / told["records"] * 1e6, 2) for of, spent in cpu.items() if of in ("worker", "broker")
         },
@@ -172,6 +192,22 @@ def measure(
     }
     say(f"{name}: p50 {row['p50_ms']} ms, p99 {row['p99_ms']} ms, worst {row['worst_ms']} ms")
     return row
+
+
+def by_stage(fleet: Fleet, written: Mapping[str, int], triggers: int) -> dict[str, dict[str, float]]:
+    """Of each stage: commits for a trigger, bytes and mean ms of one. written: bytes by kind of topic. triggers: until now."""
+    commits = fleet.sums("susurrus_transactions_total", "stage", "outcome")
+    seconds = fleet.sums("susurrus_transaction_duration_seconds_sum", "stage")
+    counted = fleet.sums("susurrus_transaction_duration_seconds_count", "stage")
+    return {
+        stage: {
+            "commits": round(number / max(1, triggers), 1),
+            "bytes": round(sum(written.get(topic, 0) for topic in topics) / number),
+            "ms": round(seconds[(stage,)] / max(1, counted[(stage,)]) * 1e3, 1),
+        }
+        for stage, topics in WRITES.items()
+        if (number := commits[stage, "committed"])
+    }
 
 
 def watch(
@@ -212,6 +248,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every-ms", type=int, default=EVERY_MS, help="time between triggers (default 5000)")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--faults", action="store_true", help="each case once more, while a worker is killed")
+    parser.add_argument("--floor", action="store_true", help="after each case four commits of its sizes in a row")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     options = parser.parse_args(argv)
     clocks = options.clocks.split(",")
@@ -231,6 +268,9 @@ def main(argv: list[str] | None = None) -> int:
                         every_ms=options.every_ms,
                         workers=options.workers,
                     )
+                    if options.floor and not faults:
+                        sizes = latency_floor.sizes_of(row["by_stage"])
+                        row["floor"] = latency_floor.measure(cluster.bootstrap_servers, rate, FLOOR_ROUNDS, sizes=sizes)
                     print(
                         json.dumps(row) if options.json else "   ".join(f"{k}={v}" for k, v in row.items()), flush=True
                     )

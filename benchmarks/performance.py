@@ -19,14 +19,14 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance"
 FULL: dict[str, list[str]] = {
     "throughput": [],
-    "latency": ["--faults"],
+    "latency": ["--faults", "--floor"],
     "recovery": [],
     "trigger": ["--keys", "10000,1000000,10000000"],
     "replay": [],
 }
 QUICK: dict[str, list[str]] = {
     "throughput": ["--records", "50000", "--runs", "1"],
-    "latency": ["--faults", "--rates", "2000", "--triggers", "4", "--every-ms", "3000"],
+    "latency": ["--faults", "--floor", "--rates", "2000", "--triggers", "4", "--every-ms", "3000"],
     "recovery": ["--users", "20000", "--runs", "1"],
     "trigger": ["--keys", "5000,20000", "--touched", "1000", "--triggers", "24,96"],
     "replay": ["--records", "5000", "--triggers", "24"],

@@ -148,6 +148,26 @@ def latency() -> Iterator[str]:
     )
 
 
+def floors() -> Iterator[str]:
+    """The cases that have a floor: what it is, and what the stages did."""
+    body = []
+    for row in _rows("latency"):
+        if "floor" not in row:
+            continue
+        floor, stages = row["floor"], row["by_stage"]
+        body.append(
+            [
+                row["clock"],
+                f"{row['events_per_second']:,}",
+                *(f"{row[name]:,}" for name in ("p50_ms", "p99_ms")),
+                *(f"{floor[what][name]:,.0f}" for what in ("hand_over", "commits") for name in ("p50_ms", "p99_ms")),
+                *(f"{stages[stage]['commits']:.0f} × {stages[stage]['bytes'] / 1e3:,.0f}" for stage in stages),
+            ]
+        )
+    header = ["clock", "events/s", "p50, ms", "p99, ms", "floor, p50", "floor, p99", "four commits, p50", "p99"]
+    yield from table([*header, "route, commits × kB", "bound", "release"], body)
+
+
 def recovery() -> Iterator[str]:
     rows = _rows("recovery")
     body = []
@@ -220,6 +240,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "throughput-threads": threads,
     "throughput-bytes": written,
     "latency": latency,
+    "latency-floor": floors,
     "recovery": recovery,
     "trigger": trigger,
     "replay": replay,

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.inputs import DAY_MS, PARTITIONS, Feed
 from benchmarks.rates import Part, Run
@@ -29,7 +29,6 @@ from susurrus.topics import progress
 WORKER = Path(__file__).with_name("peers") / "susurrus" / "worker.py"
 SECONDS = 1_800
 COUNTED_SECONDS = 10.0
-_TOTAL = re.compile(r'^susurrus_stage_total\{(?=.*stage="(\w+)").*total="(\w+)".*\} ([0-9.e+]+)$', re.MULTILINE)
 
 
 class Fleet:
@@ -118,18 +117,16 @@ class Fleet:
         """What the worker has written since its last start."""
         return (self.home(number) / "log").read_text(errors="replace")
 
-    def metrics(self, number: int) -> str:
-        """What a worker's page says, in Prometheus' text format."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/metrics", timeout=30) as page:
-            text: bytes = page.read()
-        return text.decode()
-
-    def totals(self) -> Counter[tuple[str, str]]:
-        """What all workers that run have counted: (stage, total) -> number."""
-        found: Counter[tuple[str, str]] = Counter()
+    def sums(self, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
+        """A metric of the workers' pages, added up over all workers that run and all labels but these, by their values."""
+        found: Counter[tuple[str, ...]] = Counter()
         for number in self._processes:
-            for stage, total, value in _TOTAL.findall(self.metrics(number)):
-                found[stage, total] += int(float(value))
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/metrics", timeout=30) as page:
+                text: bytes = page.read()
+            for family in text_string_to_metric_families(text.decode()):
+                for sample in family.samples:
+                    if sample.name == metric:
+                        found[tuple(sample.labels[label] for label in labels)] += sample.value  # type: ignore[assignment]
         return found
 
     def pids(self) -> list[int]:
@@ -206,14 +203,14 @@ def _counted(fleet: Fleet, records: int) -> dict[str, int]:
     """
     deadline = time.monotonic() + COUNTED_SECONDS
     while True:
-        found = fleet.totals()
+        found = fleet.sums("susurrus_stage_total", "stage", "total")
         read, filtered = (found["route", name] + found["stream", name] for name in ("in", "filtered"))
         if ("stream", "in") in found:
             counted = read - filtered - found["stream", "dead_letter"]
         else:
             counted = found["route", "capped"] + found["bound", "kept"] + found["bound", "capped"]
         if read >= records or time.monotonic() > deadline:
-            return {"in": read, "filtered": filtered, "counted": counted}
+            return {"in": int(read), "filtered": int(filtered), "counted": int(counted)}
         time.sleep(0.2)
 
 

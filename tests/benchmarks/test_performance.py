@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from benchmarks import latency, performance, recovery, replay, throughput, trigger
+from benchmarks import latency, latency_floor, performance, recovery, replay, throughput, trigger
 from benchmarks.inputs import fill, length
 from benchmarks.latency import Latencies, live_toml
 from benchmarks.rates import rows
@@ -67,6 +67,12 @@ def test_live_pipelines_wait_as_long_as_the_figures_leave_out(clock: str, tmp_pa
     assert (waits, settings.window.trigger_every) == (latency.CUT_MS[clock], 5_000)
 
 
+def test_the_floor_has_the_sizes_that_were_measured() -> None:
+    stages = {"route": {"bytes": 900.0}, "bound": {"bytes": 700.4}, "release": {"bytes": 50.0}}
+    assert latency_floor.sizes_of(stages) == [900, latency_floor.BYTES[1], 700, 50]
+    assert len(latency_floor.STEPS) == len(latency_floor.BYTES)
+
+
 def test_each_case_of_a_trigger_is_measured_once() -> None:
     found = trigger.cases(["release", "bound"], [100, 1_000], [24, 288])
     assert found[:3] == [("release", 100, 24), ("release", 1_000, 24), ("release", 100, 288)]
@@ -117,8 +123,25 @@ class TestOnABroker:
     @pytest.mark.campaign
     def test_latency_also_while_a_worker_is_killed(self, cluster: KafkaCluster) -> None:
         row = latency.measure(cluster, "broker", 200, 4, faults=True, every_ms=2_000, skipped=1)
-        assert (row["triggers"], row["killed"]) == (4, True)
+        assert (row["triggers"], row["killed"], row["by_stage"]) == (
+            4,
+            True,
+            {},
+        )  # whose worker forgot what it had counted
         assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["worst_ms"]
+
+    @pytest.mark.campaign
+    def test_latency_by_stage(self, cluster: KafkaCluster) -> None:
+        row = latency.measure(cluster, "producer", 200, 2, faults=False, every_ms=2_000, skipped=0)
+        assert row["by_stage"].keys() == latency.WRITES.keys()
+        assert all(min(figures.values()) > 0 for figures in row["by_stage"].values())
+
+    def test_the_floor_of_latency(self, cluster: KafkaCluster) -> None:
+        row = latency_floor.measure(cluster.bootstrap_servers, 100, 3, sizes=(900, 50, 700, 50), partitions=2, warm=1)
+        assert [step["step"] for step in row["steps"]] == list(latency_floor.STEPS)
+        assert row["hand_over"]["worst_ms"] >= row["commits"]["worst_ms"] > 0  # which are a part of it
+        left = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=30).topics
+        assert not [name for name in left if name.startswith("floor-")]
 
     @pytest.mark.campaign
     def test_recovery(self, cluster: KafkaCluster) -> None:
