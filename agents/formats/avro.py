@@ -116,17 +116,11 @@ class Avro(FramedFormat):
         if prefix is None or self.tells:
             return None
         if self.schemas is not None:
-            return None if self._reader is not None else AvroPrograms(prefix, paths, {}, self._found, self._plain_names)
+            return None if self._reader is not None else AvroPrograms(prefix, paths, {}, self.found, self._plain_names)
         if isinstance(self.framing, SingleObject) and isinstance(self._reader, list):
             return None
         numbers = {0 if name is None else int(str(name.value), 16): schema for name, schema in self._own.items()}
         return AvroPrograms(prefix, paths, numbers, None, self._plain_names)
-
-    def _found(self, number: int) -> tuple[Any] | None:
-        name = self.framing.named(number)
-        if self.schemas is None or name is None or not self.schemas.knows(name):
-            return None
-        return (self.schemas.get(name),)
 
     def _plain_names(self, schema: Any) -> Mapping[str, Any] | None:
         return None if id(schema) in self._costly else self._names[id(schema)]

@@ -66,6 +66,13 @@ class FramedFormat(ObjectFormat):
         if self.schemas is not None:
             self.schemas.close()
 
+    def found(self, number: int) -> tuple[Any] | None:
+        """What is kept of the schema that a number names in the framing's prefix; None where that cannot be said without asking."""
+        name = self.framing.named(number)
+        if self.schemas is None or name is None or not self.schemas.knows(name):
+            return None
+        return (self.schemas.get(name),)
+
     @abstractmethod
     def record(self, framed: Framed) -> Any:
         """The object of a record that was taken apart. Raises as `ObjectFormat.parse`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.format import Format, Headers, Overdue, Programs
 from susurrus.agents.formats.framing import (
     FRAMINGS,
     Apicurio,
@@ -18,6 +18,7 @@ from susurrus.agents.formats.framing import (
     Unframed,
     other_framing,
 )  # fmt: skip
+from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import Chunk, JsonReader
 from susurrus.topics.records.reason import Reason
@@ -55,6 +56,11 @@ class Json(Format):
         """The whole batch; nothing waits."""
         return self._reader.read(payloads) if isinstance(self.framing, Unframed) else self._framed(payloads, headers)
 
+    def programs(self, paths: Sequence[Path]) -> Programs | None:
+        """Answers `Format.programs`. Plain JSON needs none."""
+        prefix = self.framing.prefix
+        return None if prefix is None or isinstance(self.framing, Unframed) else JsonPrograms(prefix, paths)
+
     def _framed(self, payloads: Sequence[bytes | None], headers: Sequence[Headers] | None) -> Iterator[Chunk]:
         bodies: list[bytes | None] = []
         refused: dict[int, Reason] = {}
@@ -74,3 +80,15 @@ class Json(Format):
                 chunk.refused.update({row: refused.get(start + row, why) for row, why in chunk.refused.items()})
             yield chunk
             start += chunk.rows
+
+
+class JsonPrograms(Programs):
+    """One program for all numbers of schemas, which nobody looks up. paths: distinct ones."""
+
+    def __init__(self, prefix: tuple[bytes, int, range], paths: Sequence[Path]) -> None:
+        super().__init__(prefix)
+        self._paths = paths
+
+    def known(self) -> Iterator[tuple[int | None, Any]]:
+        """Answers `Programs.known`."""
+        yield None, compiled.json_program(list(map(list, self._paths)))

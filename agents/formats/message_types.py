@@ -6,13 +6,14 @@ another type: bytes of an unknown type would else be read as fields that they ar
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.message_fields import is_list, is_map, is_open, is_scalar
-from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor
+from susurrus.agents.formats.proto_files import Message, ProtoFile, file_of_descriptor
 from susurrus.agents.types.one_of import nearest
 from susurrus.topics.records.fields import Path, escaped
 from susurrus.topics.records.reason import Reason
@@ -20,6 +21,9 @@ from susurrus.topics.records.reason import Reason
 _NESTED_MESSAGES: Final = 100  # protobuf's own limit of nesting
 _VARINT_BYTES: Final = 5
 """The most bytes of an int32, which is what the reader in Confluent's Java client takes."""
+
+_STARTS: Final = 1_000
+"""The most messages of a file that are told apart by what stands before them without reading it as a list."""
 
 Indexes = tuple[int, ...]
 
@@ -76,6 +80,47 @@ def read_reference(data: bytes) -> tuple[str, int]:
     if at + size != end or not name:
         raise RefusedPayload(Reason.OTHER_TYPE)
     return name, end
+
+
+def starts(file: ProtoFile, *, refers: bool) -> Iterator[tuple[bytes, str]]:
+    """What serializers write before the messages of a file, and their full names, as far as there are a thousand. refers: whether
+    that is a name, and no indexes."""
+    if refers:
+        for short in islice(dict.fromkeys(one.name for one in _all(file.messages) if not one.entry), _STARTS):
+            name = file.named(short)
+            if name is not None and short:
+                text = short.encode()
+                text = b"\x0a" + _written(len(text)) + text
+                yield _written(len(text)) + text, name
+        return
+    for place in islice(dict.fromkeys([*_places(file.messages, True), *_places(file.messages, False)]), _STARTS):
+        name = file.name_at(place)
+        if name is not None:
+            if place == (0,):
+                yield b"\0", name
+            yield b"".join(_written(2 * number) for number in (len(place), *place)), name
+
+
+def _all(messages: Sequence[Message]) -> Iterator[Message]:
+    for message in messages:
+        yield message
+        yield from _all(message.nested)
+
+
+def _places(messages: Sequence[Message], entries: bool, outer: Indexes = ()) -> Iterator[Indexes]:
+    """The indexes of all messages. entries: whether those of maps count."""
+    for index, message in enumerate(one for one in messages if entries or not one.entry):
+        yield (*outer, index)
+        yield from _places(message.nested, entries, (*outer, index))
+
+
+def _written(number: int) -> bytes:
+    """A varint."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
 
 
 def _varint(data: bytes, start: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from pydantic import AfterValidator
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.descriptors import class_named, file_of, files_of_set, pool_of
-from susurrus.agents.formats.format import RefusedPayload
+from susurrus.agents.formats.format import Programs, RefusedPayload
 from susurrus.agents.formats.framed import MEANING, FramedFormat
 from susurrus.agents.formats.framing import (
     Apicurio,
@@ -22,8 +23,16 @@ from susurrus.agents.formats.framing import (
     Unframed,
 )  # fmt: skip
 from susurrus.agents.formats.message_fields import message_fields, tree_of
-from susurrus.agents.formats.message_types import class_of, own_file, read_indexes, read_reference, unknown_fields
+from susurrus.agents.formats.message_types import (
+    class_of,
+    own_file,
+    read_indexes,
+    read_reference,
+    starts,
+    unknown_fields,
+)
 from susurrus.agents.formats.proto_files import ProtoFile, file_of_descriptor, file_of_schema
+from susurrus.agents.formats.protobuf_programs import ProtobufPrograms, Types
 from susurrus.agents.formats.schemas import Other, RegistrySettings, Schemas
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import Path
@@ -145,6 +154,31 @@ class Protobuf(FramedFormat):
                 return Enveloped(None, {} if name is None else {"message": name}, Reason.OTHER_TYPE)
             raise RefusedPayload(Reason.OTHER_TYPE)
         return self._told(name, self._message or schema.message(name), body)
+
+    def programs(self, paths: Sequence[Path]) -> Programs | None:
+        """Answers `Format.programs`."""
+        prefix = self.framing.prefix
+        if prefix is None or self.tells:
+            return None
+        own: Types | None = None
+        if isinstance(self.framing, Unframed):
+            own = [(b"", self._message.DESCRIPTOR)]
+        elif self._own is not None and self.schemas is None:
+            own = self._types(self._own)
+        return ProtobufPrograms(prefix, paths, own, self._found)
+
+    def _found(self, number: int) -> tuple[Types] | None:
+        found = self.found(number)
+        return None if found is None else ([] if found[0] is None else self._types(found[0]),)
+
+    def _types(self, schema: _Schema) -> Types:
+        """The types of messages in a schema that are read."""
+        found = []
+        for start, name in starts(schema.file, refers=self.framing.refers):
+            if self._name in (name, None):
+                with suppress(ValueError):
+                    found.append((start, (self._message or schema.message(name)).DESCRIPTOR))
+        return found
 
     def _told(self, name: str, message: Any, body: bytes) -> Any:
         """A message's fields, and its name where that is asked for."""

@@ -11,6 +11,7 @@ import pytest
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.framing import ID, SchemaName
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.formats.whole import FramedSource, source_of
@@ -47,13 +48,13 @@ class Known:
     """The schemas of a registry that has been asked about some ids."""
 
     def __init__(self, schemas: Mapping[int, Any]) -> None:
-        self.schemas = dict(schemas)
+        self.schemas, self.kind = dict(schemas), ID
 
     def begin(self) -> None:
         pass
 
     def knows(self, name: SchemaName) -> bool:
-        return name.kind == ID and name.value in self.schemas
+        return name.kind == self.kind and name.value in self.schemas
 
     def get(self, name: SchemaName) -> Any:
         assert isinstance(name.value, int)
@@ -79,13 +80,13 @@ def sections(payloads: Sequence[bytes | None], headers: Any = ()) -> list[Any]:
     ]
 
 
-def source(form: Avro) -> FramedSource:
+def source(form: Format) -> FramedSource:
     found = source_of(InputSettings(topic="t", format="avro"), form, form.paths)
     assert isinstance(found, FramedSource)
     return found
 
 
-def compare(schema: RawSchema, form: Avro, payloads: Sequence[bytes | None], headers: Any = ()) -> tuple[int, Any]:
+def compare(schema: RawSchema, form: Format, payloads: Sequence[bytes | None], headers: Any = ()) -> tuple[int, Any]:
     """Both decoders. How many rows were left, and the columns."""
     records, columns = RawBatchDecoder(schema, source(form)).decode(sections(payloads, headers), 0)
     chunks = form.read(payloads, lambda _: False, [list(headers)] * len(payloads))

@@ -9,16 +9,12 @@ use pyo3::types::PyTuple;
 
 use crate::framed::Program;
 use crate::slots::{SlotReader, Token};
+use crate::written::{hexadecimal, Slot, Written, INSTANTS, LONGEST};
 
 /// Python compiles no schema that is deeper.
 const DEEPEST: usize = 100;
-/// Instants that Python's datetime has: the years 1 to 9999, in ms.
-const INSTANTS: std::ops::RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 /// Bytes of a decimal that are looked at.
 const DECIMAL_BYTES: usize = 16;
-
-/// A path's number, where the value is wanted.
-type Slot = Option<usize>;
 
 /// What a schema is, as far as bytes are concerned.
 enum Step {
@@ -108,67 +104,56 @@ fn compiled(step: &Bound<'_, PyTuple>, slots: usize, depth: usize) -> PyResult<S
 
 impl SlotReader for Schema {
     fn read<'a>(&self, value: &'a [u8], arena: &'a mut Vec<u8>, slots: &mut [Token]) -> Option<&'a [u8]> {
-        // Bytes become two digits each, so places in the arena fit into 32 bits with this.
-        if value.len() > (u32::MAX / 4) as usize {
+        if value.len() > LONGEST {
             return None;
         }
-        slots.fill(Token::Absent);
-        let mut cursor = Cursor { rest: value, arena, slots };
+        let mut cursor = Cursor { rest: value, written: Written::new(arena, slots) };
         cursor.over(&self.0)?;
         cursor.rest.is_empty().then_some(())?;
-        Some(arena)
+        Some(cursor.written.text())
     }
 }
 
-struct Cursor<'a, 'b> {
+struct Cursor<'a, 'b, 's> {
     rest: &'a [u8],
-    arena: &'b mut Vec<u8>,
-    slots: &'b mut [Token],
+    written: Written<'b, 's>,
 }
 
-impl<'a> Cursor<'a, '_> {
+impl<'a> Cursor<'a, '_, '_> {
     /// Over the value of a step.
     fn over(&mut self, step: &Step) -> Option<()> {
         match step {
-            Step::Null(slot) => {
-                self.write(*slot, |start, end| Token::Null { start, end }, |arena| arena.extend(b"null"))
-            }
-            Step::Boolean(slot) => {
-                let word: &[u8] = match self.take(1)? {
-                    [0] => b"false",
-                    [1] => b"true",
-                    _ => return None,
-                };
-                self.write(*slot, |start, end| Token::Boolean { start, end }, |arena| arena.extend(word));
-            }
+            Step::Null(slot) => self.written.null(*slot),
+            Step::Boolean(slot) => match self.take(1)? {
+                [0] => self.written.boolean(*slot, false),
+                [1] => self.written.boolean(*slot, true),
+                _ => return None,
+            },
             &Step::Integer(slot, low, high) => {
                 let number = self.number()?;
                 if !(low..=high).contains(&number) {
                     return None;
                 }
-                self.integer(slot, number);
+                self.written.integer(slot, number);
             }
             &Step::Instant(slot, per) => {
                 let instant = self.number()?.div_euclid(per);
                 if !INSTANTS.contains(&instant) {
                     return None;
                 }
-                self.write(slot, |start, end| Token::Instant { start, end }, |arena| digits(instant, arena));
+                self.written.instant(slot, instant);
             }
             &Step::Float(slot) => {
                 let number = f32::from_le_bytes(self.take(4)?.try_into().ok()?);
-                self.float(slot, f64::from(number));
+                self.written.float(slot, f64::from(number));
             }
             &Step::Double(slot) => {
                 let number = f64::from_le_bytes(self.take(8)?.try_into().ok()?);
-                self.float(slot, number);
+                self.written.float(slot, number);
             }
             &Step::Text(slot) => {
                 let text = self.text()?;
-                if slot.is_some() {
-                    text.iter().all(|&byte| byte >= 0x20 && byte != b'"' && byte != b'\\').then_some(())?;
-                    self.quoted(slot, |arena| arena.extend_from_slice(text));
-                }
+                self.written.text_of(slot, text)?;
             }
             &Step::UuidText(slot) => {
                 let text = self.text()?;
@@ -177,23 +162,15 @@ impl<'a> Cursor<'a, '_> {
                     let good = if matches!(at, 8 | 13 | 18 | 23) { byte == b'-' } else { byte.is_ascii_hexdigit() };
                     good.then_some(())?;
                 }
-                self.quoted(slot, |arena| arena.extend(text.iter().map(u8::to_ascii_lowercase)));
+                self.written.quoted(slot, |arena| arena.extend(text.iter().map(u8::to_ascii_lowercase)));
             }
             &Step::Bytes(slot, size) => {
                 let bytes = self.bytes(size)?;
-                self.write(
-                    slot,
-                    |start, end| Token::Bytes { start, end },
-                    |arena| {
-                        arena.push(b'"');
-                        hexadecimal(bytes, arena);
-                        arena.push(b'"');
-                    },
-                );
+                self.written.bytes(slot, bytes);
             }
             &Step::Uuid(slot) => {
                 let bytes = self.take(16)?;
-                self.quoted(slot, |arena| {
+                self.written.quoted(slot, |arena| {
                     for (number, (start, end)) in [(0, 4), (4, 6), (6, 8), (8, 10), (10, 16)].into_iter().enumerate() {
                         if number > 0 {
                             arena.push(b'-');
@@ -212,7 +189,11 @@ impl<'a> Cursor<'a, '_> {
             }
             Step::Enum(slot, symbols) => {
                 let symbol = symbols.get(usize::try_from(self.number()?).ok()?)?;
-                self.write(*slot, |start, end| Token::Text { start, end }, |arena| arena.extend_from_slice(symbol));
+                self.written.write(
+                    *slot,
+                    |start, end| Token::Text { start, end },
+                    |arena| arena.extend_from_slice(symbol),
+                );
             }
             Step::Array(item) => {
                 while let count @ 1.. = self.count()? {
@@ -295,35 +276,6 @@ impl<'a> Cursor<'a, '_> {
         (bytes.is_ascii() || std::str::from_utf8(bytes).is_ok()).then_some(bytes)
     }
 
-    /// Notes a scalar that is wanted.
-    fn write(&mut self, slot: Slot, token: fn(u32, u32) -> Token, write: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(number) = slot {
-            let start = self.arena.len() as u32;
-            write(self.arena);
-            self.slots[number] = token(start, self.arena.len() as u32);
-        }
-    }
-
-    fn integer(&mut self, slot: Slot, number: i64) {
-        self.write(slot, |start, end| Token::Integer { start, end }, |arena| digits(number, arena));
-    }
-
-    fn float(&mut self, slot: Slot, number: f64) {
-        self.write(slot, |start, end| Token::Float { start, end }, |arena| arena.extend(number.to_le_bytes()));
-    }
-
-    fn quoted(&mut self, slot: Slot, write: impl FnOnce(&mut Vec<u8>)) {
-        self.write(
-            slot,
-            |start, end| Token::Text { start, end },
-            |arena| {
-                arena.push(b'"');
-                write(arena);
-                arena.push(b'"');
-            },
-        );
-    }
-
     /// The number that topics/records/fields.py makes of a decimal that its precision does not round.
     fn decimal(&mut self, slot: Slot, bytes: &[u8], precision: u32, scale: u32) -> Option<()> {
         let mut wide = [if bytes.first().is_some_and(|&byte| byte >= 0x80) { 0xff } else { 0 }; DECIMAL_BYTES];
@@ -333,10 +285,10 @@ impl<'a> Cursor<'a, '_> {
         let unit = 10u64.checked_pow(scale).filter(|_| !rounded)?;
         let (whole, fraction) = (unscaled.unsigned_abs() / unit, unscaled.unsigned_abs() % unit);
         if fraction == 0 {
-            self.integer(slot, unscaled.signum() * i64::try_from(whole).ok()?);
+            self.written.integer(slot, unscaled.signum() * i64::try_from(whole).ok()?);
             return Some(());
         }
-        self.write(
+        self.written.write(
             slot,
             |start, end| Token::Decimal { start, end },
             |arena| {
@@ -347,33 +299,5 @@ impl<'a> Cursor<'a, '_> {
             },
         );
         Some(())
-    }
-}
-
-/// Appends an integer as JSON has it.
-fn digits(number: i64, arena: &mut Vec<u8>) {
-    let mut text = [0; 20];
-    let mut at = text.len();
-    let mut rest = number.unsigned_abs();
-    loop {
-        at -= 1;
-        text[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if number < 0 {
-        at -= 1;
-        text[at] = b'-';
-    }
-    arena.extend_from_slice(&text[at..]);
-}
-
-/// Appends two lower-case digits for each byte.
-fn hexadecimal(bytes: &[u8], arena: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in bytes {
-        arena.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }

@@ -4,6 +4,10 @@
 //! nested deep, numbers of usual size, valid UTF-8 throughout. All else is `None`, and the caller reads it by other means.
 //! Of duplicate names the last wins, as in topics/records/fields.py.
 
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::framed::Program;
 use crate::slots::{SlotReader, Token};
 use crate::text::Cursor;
 
@@ -15,12 +19,27 @@ pub struct Tree {
     leaves: Vec<usize>,
 }
 
+/// The program of values in JSON that something stands before. Raises ValueError.
+#[pyfunction]
+pub fn json_program(paths: Vec<Vec<String>>) -> PyResult<Program> {
+    Ok(Program::new(Tree::of(&paths)?, paths.len()))
+}
+
 enum Child {
     Leaf(usize),
     Inner(Tree),
 }
 
 impl Tree {
+    /// All paths by their numbers. Raises ValueError.
+    pub fn of(paths: &[Vec<String>]) -> PyResult<Self> {
+        let mut tree = Tree::default();
+        for (number, path) in paths.iter().enumerate() {
+            tree.add(path, number).ok_or_else(|| PyValueError::new_err("a path is empty, or leads through another"))?;
+        }
+        Ok(tree)
+    }
+
     /// Adds a path. None: it is empty, or leads through another.
     pub fn add(&mut self, path: &[String], number: usize) -> Option<()> {
         let (name, rest) = path.split_first()?;

@@ -9,9 +9,11 @@ mod categories;
 mod framed;
 mod json;
 mod numbers;
+mod protobuf;
 mod scanner;
 mod slots;
 mod text;
+mod written;
 
 #[pymodule]
 fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -19,6 +21,8 @@ fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<framed::Framed>()?;
     module.add_class::<framed::Program>()?;
     module.add_function(wrap_pyfunction!(avro::avro_program, module)?)?;
+    module.add_function(wrap_pyfunction!(json::json_program, module)?)?;
+    module.add_function(wrap_pyfunction!(protobuf::protobuf_program, module)?)?;
     module.add_function(wrap_pyfunction!(batch::records, module)?)?;
     module.add_function(wrap_pyfunction!(batch::plain_attributes, module)?)?;
     module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)
