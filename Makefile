@@ -28,7 +28,7 @@ PACKAGES := agents mechanisms topics
 HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/faust/test_transport.py tests/agents/runtime/faust/test_record_batches.py tests/agents/runtime/test_transaction.py \
 	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py \
 	tests/mechanisms/histogram/test_bounding.py tests/mechanisms/histogram/test_numbers.py tests/mechanisms/test_noise.py
-CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/latency.py benchmarks/latency_floor.py benchmarks/recovery.py benchmarks/replay.py benchmarks/exports.py \
+CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/latency.py benchmarks/latency_floor.py benchmarks/recovery.py benchmarks/replay.py benchmarks/scale_groups.py benchmarks/exports.py \
 	benchmarks/performance.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
 PYTEST_ARGS ?=

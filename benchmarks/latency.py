@@ -59,8 +59,11 @@ DOWN_SECONDS = 1.0
 FLOOR_ROUNDS = 200
 
 
-def live_toml(bootstrap_servers: str, raw: str, clock: str, every_ms: int) -> str:
-    """Visits per key in windows of 120 triggers; the first begins now, so that there are no triggers to catch up with."""
+def live_toml(bootstrap_servers: str, raw: str, clock: str, every_ms: int, partitions: int = PARTITIONS) -> str:
+    """Visits per key in windows of 120 triggers; the first begins now, so that there are no triggers to catch up with.
+
+    partitions: of by-user and bounded.
+    """
     origin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(time.time() * 1e3) // every_ms * every_ms // 1000))
     return f"""
 [pipeline]
@@ -87,8 +90,8 @@ max_records_per_user = 32
 epsilon = 6.0
 delta = 1e-9
 [topics]
-by_user_partitions = {PARTITIONS}
-bounded_partitions = {PARTITIONS}
+by_user_partitions = {partitions}
+bounded_partitions = {partitions}
 replication_factor = 1
 min_insync_replicas = 1
 """

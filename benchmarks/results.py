@@ -17,6 +17,7 @@ from typing import Any
 
 import day_tables
 import performance_tables
+import scale_tables
 import scenario_tables
 import stream_tables
 from tables import DOCS, large, load, spread, table
@@ -267,6 +268,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "scale-workers": scale_workers,
     **day_tables.TABLES,
     **performance_tables.TABLES,
+    **scale_tables.TABLES,
     **stream_tables.TABLES,
 }
 

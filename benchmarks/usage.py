@@ -62,11 +62,25 @@ def _seconds(stat: Path) -> float:
 
 def peak_memory_mb(pid: int) -> float:
     """The highest resident size of a process so far; 0 for one that is gone."""
+    return _status(pid, "VmHWM") / 1024
+
+
+def _status(pid: int, name: str) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
+
+
+def resident_memory_mb(pid: int) -> float:
+    """The resident size of a process now; 0 for one that is gone."""
+    return _status(pid, "VmRSS") / 1024
+
+
+def threads(pid: int) -> int:
+    """Threads of a process now; 0 for one that is gone."""
+    return _status(pid, "Threads")
 
 
 def topic_kind(topic: str) -> str:

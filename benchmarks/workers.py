@@ -15,6 +15,7 @@ from typing import Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from benchmarks.inputs import DAY_MS, PARTITIONS, Feed
 from benchmarks.rates import Part, Run
@@ -23,6 +24,10 @@ from benchmarks.usage import Meter, peak_memory_mb
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.kafka.clients_of import clients_of
+from susurrus.agents.kafka.raw_topics import raw_topics
+from susurrus.agents.kafka.topics import create_topics
+from susurrus.agents.operations.brokers import reach_both
 from susurrus.agents.pipelines import load_settings
 from susurrus.topics import progress
 
@@ -68,11 +73,10 @@ class Fleet:
         self._ports: dict[int, int] = {}
 
     def create_topics(self) -> None:
-        """Create the pipeline's topics."""
-        create = [sys.executable, "-m", "susurrus.agents.cli", "topics", "create", "--config", str(self.config)]
-        if self._sql is not None:
-            create += ["--sql", str(self._sql)]
-        subprocess.run(create, env=self.environment, check=True, stdout=subprocess.DEVNULL)
+        """Create the pipeline's topics, as `susurrus topics create` does."""
+        admin, raw_admin = reach_both(self.settings)
+        with contextlib.closing(clients_of(self.settings, quiet=True)) as clients:
+            create_topics(self.settings, admin, raw_topics(self.settings, clients), raw_admin)
 
     def home(self, number: int) -> Path:
         """Where a worker keeps what it has: ``state``, ``log``, ``first-read``."""
@@ -117,17 +121,24 @@ class Fleet:
         """What the worker has written since its last start."""
         return (self.home(number) / "log").read_text(errors="replace")
 
+    def samples(self, number: int, metric: str) -> list[Sample]:
+        """A metric of a worker's page. Raises OSError while it has none."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/metrics", timeout=30) as page:
+            text: bytes = page.read()
+        families = text_string_to_metric_families(text.decode())
+        return [sample for family in families for sample in family.samples if sample.name == metric]
+
     def sums(self, metric: str, *labels: str) -> Counter[tuple[str, ...]]:
         """A metric of the workers' pages, added up over all workers that run and all labels but these, by their values."""
         found: Counter[tuple[str, ...]] = Counter()
-        for number in self._processes:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number]}/metrics", timeout=30) as page:
-                text: bytes = page.read()
-            for family in text_string_to_metric_families(text.decode()):
-                for sample in family.samples:
-                    if sample.name == metric:
-                        found[tuple(sample.labels[label] for label in labels)] += sample.value  # type: ignore[assignment]
+        for number in self.numbers():
+            for sample in self.samples(number, metric):
+                found[tuple(sample.labels[label] for label in labels)] += sample.value  # type: ignore[assignment]
         return found
+
+    def numbers(self) -> list[int]:
+        """The workers that were started and not stopped."""
+        return list(self._processes)
 
     def pids(self) -> list[int]:
         """Process ids of those that were started and not stopped."""
