@@ -209,7 +209,8 @@ class WorkerSettings(Section):
     data_directory: Path = Path("susurrus-data")
     """Local state (RocksDB). A lost directory is restored from the changelogs."""
     max_open_records: Annotated[int, Field(ge=1000)] = 2_000_000
-    """Records of the open trigger held in memory per partition before they are spilled to disk."""
+    """Records of the open trigger held in memory per partition before they are spilled to disk. A block of records, which is what
+    one commit of the stage before has of a trigger, counts as eight more."""
     dead_letter_values: bool = False
     """Copy the raw value of bad records to the dead-letter topic, not only their position. The values are raw data. Of a record
     that is taken apart, the first dead letter has it."""

@@ -28,6 +28,7 @@ from susurrus.agents.histogram.capped_level import CappedLevel, Pair
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.interval_records import IntervalRecords, concatenated, distinct
 from susurrus.agents.histogram.interval_stage import IntervalStage
+from susurrus.agents.histogram.intervals import IntervalRows
 from susurrus.agents.histogram.key_hashes import KeyHashes
 from susurrus.agents.histogram.level_keys import LevelKeys
 from susurrus.agents.histogram.services import HistogramServices
@@ -119,9 +120,15 @@ class BoundStage(IntervalStage[ByUserBlock]):
         raw = (int(block.offset.min()), int(block.offset.max())) if len(block) else None
         self._incoming.record(block.source, offset, raw)
         intervals = distinct(block.interval)
-        for interval in map(Interval, intervals):
-            part = block if len(intervals) == 1 else block.take(np.flatnonzero(block.interval == interval))
-            self._intervals.add(interval, part, len(part), offset, size * len(part) // len(block))
+        if len(intervals) == 1:
+            self._intervals.add(Interval(intervals[0]), block, len(block), offset, size)
+            return
+        ordered = block.take(np.argsort(block.interval, kind="stable"))
+        ends = np.searchsorted(ordered.interval, intervals, side="right").tolist()
+        for interval, start, end in zip(map(Interval, intervals), [0, *ends], ends, strict=False):
+            self._intervals.add(
+                interval, IntervalRows(ordered, start, end), end - start, offset, size * (end - start) // len(block)
+            )
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
@@ -136,12 +143,13 @@ class BoundStage(IntervalStage[ByUserBlock]):
                 # It waits for what earlier intervals make public, so those must be closed first.
                 if self._intervals.closed == interval - 1:
                     # With more input, a whole archive would be spilled, and so be logged a second time.
-                    full = self._intervals.spilled or self._intervals.outgrows(self._max_rows // 2)
+                    outgrown = self._intervals.crowded or self._intervals.outgrows(self._max_rows // 2)
+                    full = self._intervals.spilled or outgrown
                     break
                 interval = Interval(interval - 1)
             yield self._close(interval)
-            if outgrown := [level for level in self._levels if level.outgrown]:
-                yield self._gather(outgrown)
+            if levels := [level for level in self._levels if level.outgrown]:
+                yield self._gather(levels)
         self.full = full
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()

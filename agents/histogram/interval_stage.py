@@ -91,6 +91,7 @@ class IntervalStage(Stage, Generic[B]):
             else:
                 self.take_block(self.decode(record.value), record.offset, len(record.value))
         self._taken = batch.end
+        self.crowded = self._intervals.crowded
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ If more waits than memory should hold, a spill moves everything that waits into 
 claim all that was read. State key: ``o`` interval sequence -> one block. The sequence keeps an interval's blocks in log order.
 """
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -16,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.store import Store, prefix_end
 from susurrus.mechanisms.calendar import Interval
+from susurrus.topics.wire.blocks import Block
 
 B = TypeVar("B")
 
@@ -23,6 +23,11 @@ _SPILLED = b"o"
 _ORDERED_OFFSET = 1 << 63
 _WAITING_BYTES = 128 << 20
 """Encoded bytes of waiting blocks per partition; a row may hold two strings of input.max_key_bytes."""
+_ROWS_OF_A_BLOCK = 8
+"""A block takes as much memory as so many rows, beside its own: 0.9 kB with one row, where a further row takes 0.1 kB (its
+objects and arrays; the record has 85 bytes). Small windows make small blocks."""
+_MANY_BLOCKS = 16_384
+"""With so many blocks in memory, 15 to 40 MB, what can be closed is closed before more is read."""
 
 
 def ordered(number: int) -> bytes:
@@ -35,12 +40,26 @@ def _spilled_range(interval: Interval) -> tuple[bytes, bytes]:
     return start, prefix_end(start)
 
 
+@dataclass(frozen=True, slots=True)
+class IntervalRows:
+    """Rows [start, stop) of a block that has those of several intervals. They become a block of their own when they are asked for:
+    of an archive one block may have those of thousands of intervals, and a block takes a kilobyte beside its rows."""
+
+    block: Block
+    start: int
+    stop: int
+
+    def taken(self) -> Any:
+        """The rows as a block."""
+        return self.block.take(slice(self.start, self.stop))
+
+
 @dataclass(slots=True)
 class _Waiting(Generic[B]):
-    """Blocks of one interval in memory, in log order, with the input offset each came from."""
+    """Blocks of one interval in memory, in log order. first: the input offset that the first of them came from."""
 
-    blocks: list[B] = field(default_factory=list)
-    offsets: list[Offset] = field(default_factory=list)
+    first: Offset
+    blocks: list[B | IntervalRows] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
@@ -59,12 +78,14 @@ class OpenIntervals(Generic[B]):
         """meta: of the last commit, with ``closed`` and what ``to_meta`` wrote."""
         self._store = store
         self._encode, self._decode = encode, decode
-        self._waiting: dict[Interval, _Waiting[B]] = defaultdict(_Waiting)
+        self._waiting: dict[Interval, _Waiting[B]] = {}
         self._spilled = {Interval(int(interval)): int(number) for interval, number in meta["spilled"].items()}
         self._sequence = int(meta["spills"])
         self.closed = Interval(int(meta["closed"]))
         self.rows = 0
         """Rows in memory."""
+        self._blocks = 0
+        """Blocks in memory."""
         self.size = 0
         """Encoded bytes of the blocks in memory."""
 
@@ -74,21 +95,25 @@ class OpenIntervals(Generic[B]):
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
-    def add(self, interval: Interval, block: B, rows: int, offset: Offset, size: int = 0) -> None:
-        """A block of one interval waits until the interval closes; one of a closed interval was counted before a crash."""
+    def add(self, interval: Interval, block: B | IntervalRows, rows: int, offset: Offset, size: int = 0) -> None:
+        """A block of one interval waits until the interval closes; one of a closed interval was counted before a crash.
+
+        Blocks come in the order of the log: none has a smaller offset than the one before.
+        """
         if interval <= self.closed:
             return
-        waiting = self._waiting[interval]
+        if (waiting := self._waiting.get(interval)) is None:
+            waiting = self._waiting[interval] = _Waiting(offset)
         waiting.blocks.append(block)
-        waiting.offsets.append(offset)
         waiting.rows += rows
         waiting.size += size
+        self._blocks += 1
         self.rows += rows
         self.size += size
 
     def position(self, taken: Offset) -> Offset:
         """The input offset a successor must read from when everything below ``taken`` was read."""
-        return min((offset for waiting in self._waiting.values() for offset in waiting.offsets), default=taken)
+        return min((waiting.first for waiting in self._waiting.values()), default=taken)
 
     # ---- closing -----------------------------------------------------------------------------------------------------
 
@@ -98,23 +123,24 @@ class OpenIntervals(Generic[B]):
 
     def in_memory(self, interval: Interval) -> list[B] | None:
         """Blocks of an interval, in log order; None where some are in the state, which takes reading."""
-        return (
-            None if interval in self._spilled else self._waiting[interval].blocks if interval in self._waiting else []
-        )
+        return None if interval in self._spilled else self._in_memory(interval)
+
+    def _in_memory(self, interval: Interval) -> list[B]:
+        waiting = self._waiting.get(interval)
+        return [] if waiting is None else [b.taken() if isinstance(b, IntervalRows) else b for b in waiting.blocks]
 
     def blocks(self, interval: Interval) -> list[B]:
         """Blocks in log order of an interval that is about to close. Changes nothing."""
         blocks: list[B] = []
         if interval in self._spilled:
             blocks = [self._decode(value) for _, value in self._store.scan(*_spilled_range(interval))]
-        if interval in self._waiting:
-            blocks += self._waiting[interval].blocks
-        return blocks
+        return blocks + self._in_memory(interval)
 
     def close(self, interval: Interval) -> list[tuple[bytes, bytes]]:
         """Everything up to ``interval`` is closed and its blocks go; the ranges of state keys to drop."""
         for number in [number for number in self._waiting if number <= interval]:
             gone = self._waiting.pop(number)
+            self._blocks -= len(gone.blocks)
             self.rows -= gone.rows
             self.size -= gone.size
         drops = [_spilled_range(number) for number in sorted(self._spilled) if number <= interval]
@@ -130,18 +156,23 @@ class OpenIntervals(Generic[B]):
         return bool(self._spilled)
 
     def outgrows(self, rows: int) -> bool:
-        """Whether more waits than memory should hold: that many rows, or fewer with long users and keys."""
-        return self.rows > rows or self.size > _WAITING_BYTES
+        """Whether more waits than memory should hold: that many rows, or fewer with long users and keys, or in small blocks."""
+        return self.rows + _ROWS_OF_A_BLOCK * self._blocks > rows or self.size > _WAITING_BYTES
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many blocks are in memory that no more should be read before what can be closed is closed."""
+        return self._blocks >= _MANY_BLOCKS
 
     def spill(self) -> list[tuple[bytes, bytes]]:
         """What to put into the state for all blocks in memory, which are gone from there then."""
         puts = []
         for interval in sorted(self._waiting):
-            blocks = self._waiting[interval].blocks
+            blocks = self._in_memory(interval)
             for block in blocks:
                 puts.append((_SPILLED + ordered(interval) + ordered(self._sequence), self._encode(block)))
                 self._sequence += 1
             self._spilled[interval] = self._spilled.get(interval, 0) + len(blocks)
         self._waiting.clear()
-        self.rows = self.size = 0
+        self.rows = self.size = self._blocks = 0
         return puts

@@ -1,5 +1,5 @@
-"""What a worker does now and then: it starts fenced tasks and those of new sources, writes its status to the ledger, and purges
-what was read.
+"""What a worker does now and then: it starts fenced tasks and those of new sources, writes its status to the ledger, purges what
+was read, and gives memory back that is free.
 
 It has a thread of its own, because all of it may wait for a broker. What fails is put off. It holds no lock while it waits; a task
 is started again under the group's lock (group.py).
@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from susurrus.agents.kafka.requests import answer_of
 from susurrus.agents.logs import describe
 from susurrus.agents.runtime.batch import InputPartition
+from susurrus.agents.runtime.given_back import give_back
 from susurrus.agents.runtime.group import Group
 from susurrus.agents.runtime.services import Services
 from susurrus.topics.ledger import Status
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
 _STATUS_SECONDS = 2.0
 _PURGE_SECONDS = 30.0
+"""Also how often memory is given back."""
 _DELETE_SECONDS = 10.0
 
 
@@ -69,6 +71,7 @@ class Housekeeping:
                     self.report()
                 if time.monotonic() >= purge_at + _PURGE_SECONDS:
                     purge_at = time.monotonic()
+                    give_back()
                     self.purge()
             except Exception as error:
                 log.warning("housekeeping is put off: %s", describe(error))

@@ -66,7 +66,7 @@ class Reading:
             taken += 1
             self.accept(batch, generation, stage)
             self._life.mark_alive()
-            if taken == _BATCHES_PER_COMMIT:
+            if taken == _BATCHES_PER_COMMIT or stage.crowded:
                 break
             batch = self.inbox.take()
         self._read_again_if_missing()

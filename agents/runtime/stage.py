@@ -56,6 +56,8 @@ class Stage(ABC):
         """Operator-only totals of this partition's life; part of the meta record."""
         self.full = False
         """No more batches for now: what is held waits for something that no further input brings."""
+        self.crowded = False
+        """What is held should be committed, as far as it can be, before more batches are taken."""
         self.rests_until = 0.0
         """Monotonic time before which no batch is wanted, because what has come by then is better taken at once."""
         self._store = store

@@ -824,13 +824,35 @@ def test_bound_asks_for_no_more_than_it_can_hold_while_it_waits(tmp_path: Path) 
     log += [ticked(log, 0, interval, digest), ticked(log, 1, interval, digest)]
     log.append(block_of([(0, 10 + n, interval + 1, WINDOW, b'"u%d"' % n, b'"k"', 1) for n in range(10)]))
     runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
-    runner.stage._max_rows = 30  # type: ignore[attr-defined]
+    runner.stage._max_rows = 50  # type: ignore[attr-defined]
     runner.feed(log, 3)
     runner.commit()
     assert not runner.stage.full
     runner.feed(log, 4)
     runner.commit()
     assert runner.stage.full
+    for earlier in range(interval):
+        publish(ours, earlier)
+    runner.commit()
+    assert not runner.stage.full
+    runner.close()
+
+
+def test_bound_asks_for_no_more_while_it_waits_with_many_small_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive of small windows has few rows in many blocks, and a block takes more memory than its rows."""
+    monkeypatch.setattr("susurrus.agents.histogram.intervals._MANY_BLOCKS", 4)
+    ours = services(ALONE)
+    interval = LAG + 1
+    log = [block_of([(0, 0, interval, WINDOW, b'"u"', b'"k"', 1)])]
+    log += [ticked(log, source, interval, ours.config_digest) for source in (0, 1)]
+    log += [block_of([(0, 1 + n, interval + 1 + n, WINDOW, b'"u"', b'"k"', 1)]) for n in range(3)]
+    runner = Runner(BoundStage, ours, tmp_path / "s", BY_USER_PARTITION)
+    for end, crowded in ((5, False), (6, True)):
+        runner.feed(log, end)
+        runner.commit()
+        assert (runner.stage.crowded, runner.stage.full) == (crowded, crowded)
     for earlier in range(interval):
         publish(ours, earlier)
     runner.commit()

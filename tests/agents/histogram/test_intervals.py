@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from susurrus.agents.histogram.intervals import OpenIntervals
+from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.ticks import Incoming
+from susurrus.mechanisms.calendar import Interval
 from susurrus.topics.tick import Tick
 
 DIGEST = bytes(32)
@@ -231,3 +233,36 @@ def test_rows_in_memory_are_counted_until_their_interval_closes_or_they_are_spil
     assert intervals.next_with_rows(13) == 13
     assert (intervals.rows, intervals.size) == (0, 0)
     assert intervals.position(99) == 99
+
+
+def test_small_blocks_outgrow_memory_with_fewer_rows() -> None:
+    """A decoded block takes memory beside its rows, and windows with few records have little but such blocks."""
+
+    def held(blocks: int, rows: int) -> OpenIntervals[Block]:
+        intervals: OpenIntervals[Block] = OpenIntervals(MemoryStore({}), **CODEC, meta=fresh(closed=9))  # type: ignore[arg-type]
+        for number in range(blocks):
+            intervals.add(Interval(10 + number % 7), Block(0, 10, number), rows, Offset(number), 100)
+        return intervals
+
+    few, many = held(10, 1_000), held(10_000, 1)
+    assert few.rows == many.rows
+    assert not few.outgrows(20_000)
+    assert many.outgrows(20_000)
+    many.close(Interval(13))  # four of the seven
+    assert many.outgrows(20_000)
+    assert not many.outgrows(50_000)
+    many.spill()
+    assert not many.outgrows(0)
+
+
+def test_many_blocks_are_a_crowd_until_they_are_closed_or_spilled() -> None:
+    intervals: OpenIntervals[Block] = OpenIntervals(MemoryStore({}), **CODEC, meta=fresh(closed=9))  # type: ignore[arg-type]
+    seen = []
+    for number in range(20_000):
+        intervals.add(Interval(10 + number % 2), Block(0, 10, number), 1, Offset(number), 100)
+        seen.append(intervals.crowded)
+    assert 10_000 < seen.index(True) < 20_000
+    intervals.close(Interval(10))
+    assert not intervals.crowded
+    assert len(intervals.spill()) == 10_000
+    assert not intervals.crowded

@@ -68,3 +68,13 @@ def test_a_task_that_a_rebalance_has_replaced_meanwhile_is_not_replaced_again() 
     asyncio.run(handed.assign())  # the group gives the partition again: a new task
     group.start_again(RAW, fenced)
     assert handed.later.started == 1
+
+
+def test_memory_is_given_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while no broker answers: what fails here is the purge."""
+    handed = Handed(task_in("running"))
+    asyncio.run(handed.assign())
+    given: list[None] = []
+    monkeypatch.setattr(module, "give_back", lambda: given.append(None))
+    keep(monkeypatch, handed, [0.5] * 200)
+    assert len(given) == 3

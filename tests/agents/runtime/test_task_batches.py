@@ -22,7 +22,7 @@ from tests.record_batches import record_batch
 class Taking:
     """A stage that only remembers offsets, and always wants more."""
 
-    full = False
+    full = crowded = False
     rests_until = 0.0
 
     def __init__(self) -> None:
@@ -205,6 +205,23 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
     task.offer(batch(2037, 2087, first=2037))
     working(task, 3, lambda: iter(()))
     assert len(task._stage.offsets) == 3 * 4 * 50
+
+
+def test_a_stage_that_is_crowded_is_asked_for_commits_before_it_takes_more(task: Any) -> None:
+    """What it holds of a backlog is what one batch brings, and not what four do."""
+    task._stage.crowded = True
+    task.assigned(1)
+    task._reading.inbox.generation()
+    for start in range(2037, 2337, 100):
+        task.offer(batch(start, start + 100, first=start))
+    held: list[int] = []
+
+    def commits() -> Any:
+        held.append(len(task._stage.offsets))
+        return iter(())
+
+    working(task, 3, commits)
+    assert held == [100, 200, 300]
 
 
 def test_a_stage_that_is_woken_is_asked_for_commits_at_once(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
