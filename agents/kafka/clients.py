@@ -77,6 +77,7 @@ class Clients:
         self._leaders_known: dict[str, float] = {}
         """When the admin client was told the leaders of a topic."""
         self._watermarks: Consumer | None = None
+        self._group_metadata: Any = None
         self._lock = threading.Lock()
 
     @property
@@ -125,10 +126,16 @@ class Clients:
             self._admin = None
 
     def group_metadata(self) -> Any:
-        """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id."""
-        properties = {**self.properties, **profiles.group(self.application)}
-        with contextlib.closing(Consumer(properties, logger=self._logger)) as consumer:
-            return consumer.consumer_group_metadata()
+        """Group metadata for send_offsets_to_transaction: a member that never joined; fencing is by transactional.id.
+
+        It is the same for all partitions, so one client is made for it, and is gone again.
+        """
+        with self._lock:
+            if self._group_metadata is None:
+                properties = {**self.properties, **profiles.group(self.application)}
+                with contextlib.closing(Consumer(properties, logger=self._logger)) as consumer:
+                    self._group_metadata = consumer.consumer_group_metadata()
+            return self._group_metadata
 
     def topic_id(self, topic: str) -> str:
         """The id that Kafka gave this life of the topic, as text; empty for an embedded broker.

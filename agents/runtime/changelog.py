@@ -8,7 +8,8 @@ begins later than ``purge_before`` has lost records and is refused.
 """
 
 import contextlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,11 @@ _RECORD_BYTES = 500
 """What a commit without state costs, roughly."""
 _LONG_LOG_BYTES = 64 << 20
 """A log of fewer bytes is read in a second or two: not worth a refresh."""
+RECOVERING = 16
+"""How many tasks of a worker read their changelogs at a time. Each has a client of its own for that, with threads for every broker;
+more would not be faster, because a few cores replay what they read."""
+_TURN_SECONDS = 1.0
+_recovering = threading.BoundedSemaphore(RECOVERING)
 _NONE = -1
 _HERE = -2
 
@@ -155,20 +161,18 @@ class Changelog:
             )
         assembler = codec.Assembler()
         from_start, first = state is None, start
-        with contextlib.closing(self._clients.reader("recovery")) as consumer:
-            position = state.changelog_next if state is not None else start
-            if position < end:
-                place = (self.topic, self.partition)
-                for message in read_to_end(consumer, place, position, until=end, mark_alive=mark_alive):
-                    offset = message.offset()
-                    if not assembler.pending:
-                        first = offset
-                    try:
-                        record = assembler.feed(message.value() or b"")
-                    except MalformedRecord as error:
-                        raise Refusal(f"{self._place} offset={offset} is no commit ({error})", way_out) from error
-                    if record is not None:
-                        state = self._replay(store, record, first, offset + 1, epoch, way_out)
+        position = state.changelog_next if state is not None else start
+        with contextlib.closing(self._read(position, end, mark_alive)) as messages:
+            for message in messages:
+                offset = message.offset()
+                if not assembler.pending:
+                    first = offset
+                try:
+                    record = assembler.feed(message.value() or b"")
+                except MalformedRecord as error:
+                    raise Refusal(f"{self._place} offset={offset} is no commit ({error})", way_out) from error
+                if record is not None:
+                    state = self._replay(store, record, first, offset + 1, epoch, way_out)
         if assembler.pending:
             raise Refusal(f"{self._place} ends with a commit that lacks chunks", way_out)
         self.purge_before = max(state.refresh.purge_before if state is not None else -1, self._begins)
@@ -180,6 +184,20 @@ class Changelog:
                 way_out,
             )
         return state
+
+    def _read(self, position: int, end: int, mark_alive: Callable[[], None]) -> Generator[Any]:
+        """The messages of the log up to its end, when it is this task's turn; closed, it is the next one's. Waiting is a sign of
+        life."""
+        if position >= end:
+            return
+        while not _recovering.acquire(timeout=_TURN_SECONDS):
+            mark_alive()
+        try:
+            with contextlib.closing(self._clients.reader("recovery")) as consumer:
+                place = (self.topic, self.partition)
+                yield from read_to_end(consumer, place, position, until=end, mark_alive=mark_alive)
+        finally:
+            _recovering.release()
 
     def _replay(
         self, store: Store, record: codec.ChangelogRecord, first: int, following: int, epoch: str, way_out: str

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from susurrus.agents.finding import Finding, refuse
+from susurrus.agents.runtime.changelog import RECOVERING
 from susurrus.agents.runtime.store import OPEN_TABLES
 from susurrus.mechanisms.errors import ConfigurationError
 
@@ -87,10 +88,11 @@ def files_needed(tasks: int, brokers: int, *, tables: int) -> int:
     """Open files of a worker that runs so many partition tasks, each store with so many tables open.
 
     Measured (/proc/PID/fd) with 6 and 18 tasks on one and three brokers: a librdkafka client has 3 files for each broker and 5
-    more; a task has a client and its store, and another client while it recovers.
+    more; a task has a client and its store, and another client while it recovers, which so many do at a time.
     """
     client = 3 * brokers + 5
-    return _WORKER_FILES + _SHARED_CLIENTS * client + tasks * (_STORE_FILES + tables + 2 * client)
+    clients = _SHARED_CLIENTS + tasks + min(tasks, RECOVERING)
+    return _WORKER_FILES + clients * client + tasks * (_STORE_FILES + tables)
 
 
 @dataclass(frozen=True, slots=True)

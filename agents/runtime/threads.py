@@ -1,4 +1,4 @@
-"""How many threads a worker needs, and how many this machine allows it.
+"""How many threads a worker needs, how many this machine allows it, and what memory they take.
 
 librdkafka starts a thread for each broker and client, and ends the process by an assertion ("failed to create broker thread") where
 it cannot have one. So it is looked at before the worker takes partitions from others.
@@ -11,12 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from susurrus.agents.finding import Finding
+from susurrus.agents.runtime.changelog import RECOVERING
 from susurrus.agents.runtime.host import Limit
 
 _WORKER_THREADS: Final = 32
 """Everything but the tasks and their clients: event loop, pages, RocksDB, clients that all tasks share."""
 _CLIENT_THREADS: Final = 3
 """The threads of a librdkafka client, beside one for each broker: its main thread, the bootstrap server, the coordinator."""
+_RUNNING_THREADS: Final = 20
+"""The same where nothing starts or ends."""
+_WORKER_MEGABYTES: Final = 225
+"""Resident memory of a worker without partitions: Python and its libraries, of which 105 MB are their files."""
+_TASK_MEGABYTES: Final = 1.0
+"""What each partition adds before it has users or keys: a thread, a producer with its threads, a store."""
 _PROC: Final = Path("/proc")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _MAY_EXCEED: Final = 1 << 24
@@ -26,10 +34,26 @@ _MAY_EXCEED: Final = 1 << 24
 def threads_needed(tasks: int, brokers: int) -> int:
     """Threads of a worker that runs so many partition tasks: at the most, when all of them recover at once.
 
-    Measured (/proc/PID/task) with 3 to 56 tasks on one and three brokers: 18 or 25, and for each task its own and those of its
-    client; a task that recovers has a second client.
+    Measured (/proc/PID/task) with 3 to 209 tasks on one and three brokers: 18 or 25, and for each task its own and those of its
+    client; a transactional call has one more while it lasts, and all tasks make their first at once. A task that recovers has a
+    second client, and so many recover at a time.
     """
-    return _WORKER_THREADS + tasks * (1 + 2 * (brokers + _CLIENT_THREADS))
+    client = brokers + _CLIENT_THREADS
+    return _WORKER_THREADS + tasks * (2 + client) + min(tasks, RECOVERING) * client
+
+
+def size_of_worker(partitions: int, *, stages: int, brokers: int) -> Finding:
+    """How many threads a worker with all ``partitions`` runs once they have recovered, and what memory it takes before it has users
+    or keys. Decision 53 says why each partition has a producer of its own."""
+    tasks = max(partitions, stages)
+    threads = _RUNNING_THREADS + tasks * (1 + brokers + _CLIENT_THREADS)
+    megabytes = _WORKER_MEGABYTES + _TASK_MEGABYTES * tasks
+    return Finding(
+        "size of a worker",
+        "ok",
+        f"one that has all {tasks} partitions would run about {threads:,} threads and take about {megabytes:,.0f} MB; "
+        "users, keys, filters and a backlog come on top (docs/operations.md)",
+    )
 
 
 def thread_limit(partitions: int, *, stages: int, brokers: int) -> Limit:

@@ -1,4 +1,5 @@
-"""The machine: the noise secret, the data directory and its disk, and the limits of open files and threads."""
+"""The machine: the noise secret, the data directory and its disk, the size of a worker, and the limits of open files and
+threads."""
 
 import shutil
 import stat
@@ -9,7 +10,7 @@ from typing import Any, Final
 from susurrus.agents.finding import Finding
 from susurrus.agents.runtime import host
 from susurrus.agents.runtime.pipeline import Pipeline
-from susurrus.agents.runtime.threads import thread_limit
+from susurrus.agents.runtime.threads import size_of_worker, thread_limit
 from susurrus.mechanisms.errors import ConfigurationError
 
 _ROOM: Final = 1 << 30
@@ -74,5 +75,6 @@ def check_files(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> It
 
 
 def check_threads(pipeline: Pipeline[Any], *, partitions: int, brokers: int) -> Iterator[Finding]:
-    """May a worker start enough threads? partitions: all that one worker may get."""
+    """How large is a worker, and may it start enough threads? partitions: all that one worker may get."""
+    yield size_of_worker(partitions, stages=len(pipeline.stages), brokers=brokers)
     yield thread_limit(partitions, stages=len(pipeline.stages), brokers=brokers).finding

@@ -85,7 +85,7 @@ def test_nothing_fails_where_a_worker_could_run_and_the_commands_exit_code_says_
     several = ("topic", "compiled loops")  # one for each topic; whether they were built is no matter here
     assert [finding.subject for finding in found if finding.level == "ok" and finding.subject not in several] == [
         "noise secret", "disk", "kafka.properties", "brokers", "rights", "__transaction_state", "__consumer_offsets", "clock",
-        "retention", "isolation", "time stamps", "records", "open files", "threads", "epoch",
+        "retention", "isolation", "time stamps", "records", "open files", "size of a worker", "threads", "epoch",
     ]  # fmt: skip
     assert not (tmp_path / "state").exists()  # it changes nothing
     (tmp_path / "p.toml").write_text(tomli_w.dumps(ready.data))

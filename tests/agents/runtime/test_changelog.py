@@ -1,7 +1,9 @@
 """The changelog: from whatever is left of the log and of the disk, the state of the last commit and nothing else."""
 
 import random
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -398,3 +400,46 @@ def test_every_record_is_one_commit_of_the_codec(log: Log, tmp_path: Path) -> No
         [(b"k", b"v")],
         [b"gone"],
     )
+
+
+def test_so_many_tasks_read_their_changelogs_at_a_time_and_a_refusal_gives_its_turn_back(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them has a client, whose threads count."""
+    life = Life(log, tmp_path / "before")
+    life.commit(1, [(b"\x01a", b"1")])
+    life.end()
+    monkeypatch.setattr(module, "_recovering", threading.BoundedSemaphore(2))
+    monkeypatch.setattr(module, "_TURN_SECONDS", 0.01)
+    for number in range(3):
+        with pytest.raises(Refusal) as refused:
+            Life(log, tmp_path / f"refused-{number}", epoch="2" * 32)
+        del refused
+    reading, most, lock, both = 0, 0, threading.Lock(), threading.Barrier(2)
+    read = log.read
+
+    def read_slowly(*given: Any, **named: Any) -> Iterator[Any]:
+        nonlocal reading, most
+        with lock:
+            reading += 1
+            most = max(most, reading)
+        both.wait(30.0)  # two at a time, and then the next two
+        yield from read(*given, **named)
+        with lock:
+            reading -= 1
+
+    monkeypatch.setattr(module, "read_to_end", read_slowly)
+    alive: list[int] = []
+
+    def recover(number: int) -> None:
+        store = Store(tmp_path / f"s{number}")
+        changelog = Changelog(log, "changelog", 0)  # type: ignore[arg-type]
+        state = changelog.recover(store, epoch=EPOCH, mark_alive=lambda: alive.append(number))
+        assert state is not None
+        assert state.position == 1
+        store.close()
+
+    with ThreadPoolExecutor(4) as tasks:
+        for done in [tasks.submit(recover, number) for number in range(4)]:
+            done.result(60.0)
+    assert most == 2

@@ -1,6 +1,7 @@
 """Which limit of threads binds a worker, and what is said where it is too small."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from susurrus.agents.runtime import threads
-from susurrus.agents.runtime.threads import check_threads, thread_limit, threads_needed
+from susurrus.agents.runtime.threads import check_threads, size_of_worker, thread_limit, threads_needed
 from susurrus.mechanisms.errors import ConfigurationError
 
 
@@ -33,11 +34,23 @@ def group(machine: Path, path: str, most: str, current: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "brokers", "seen"), [(3, 1, 38), (9, 1, 68), (24, 1, 155), (56, 1, 337), (16, 3, 146)]
+    ("tasks", "brokers", "seen"), [(3, 1, 38), (9, 1, 68), (24, 1, 155), (56, 1, 337), (16, 3, 146), (209, 1, 1_218)]
 )
 def test_what_is_needed_is_no_less_than_was_seen(tasks: int, brokers: int, seen: int) -> None:
     """seen: the most threads of a real worker during its start."""
     assert seen <= threads_needed(tasks, brokers) <= 2.5 * seen
+
+
+@pytest.mark.parametrize(("tasks", "threads_seen", "megabytes_seen"), [(9, 65, 233), (56, 305, 279), (209, 1_064, 414)])
+def test_the_size_of_a_worker_is_told_as_it_was_seen(tasks: int, threads_seen: int, megabytes_seen: int) -> None:
+    """seen: of a real worker of a histogram on one broker, with some records and no filter."""
+    found = size_of_worker(tasks, stages=3, brokers=1)
+    told = re.search(r"all (\d+) partitions .* about ([\d,]+) threads .* about ([\d,]+) MB", found.text)
+    assert told is not None
+    partitions, count, megabytes = (int(number.replace(",", "")) for number in told.groups())
+    assert partitions == tasks
+    assert count == pytest.approx(threads_seen, rel=0.1)
+    assert megabytes == pytest.approx(megabytes_seen, rel=0.1)
 
 
 def test_a_machine_that_says_nothing_limits_nothing(machine: Path) -> None:
@@ -76,14 +89,14 @@ def test_too_few_for_one_of_each_stage_refuse_and_too_few_for_all_warn(
     (machine / "proc/self/cgroup").write_text("0::/\n")
     group(machine, "", "60", 10)
     with pytest.raises(
-        ConfigurationError, match=r"threads: 50 more are allowed here, .* needs 59 .*; raise .*/pids.max"
+        ConfigurationError, match=r"threads: 50 more are allowed here, .* needs 62 .*; raise .*/pids.max"
     ):
         check_threads(3, stages=3, brokers=1)
     group(machine, "", "80", 10)
     check_threads(3, stages=3, brokers=1)
     assert caplog.text == ""
     check_threads(30, stages=3, brokers=1)
-    assert "up to 302 for all 30 partitions" in caplog.text
+    assert "up to 276 for all 30 partitions" in caplog.text
     assert "or start more workers" in caplog.text
 
 
