@@ -4,11 +4,12 @@
 
 Each line is one kind of record in one format, compiled and in pure Python, and its compiled rate relative to JSON's. The short
 records are those of benchmarks/throughput.py; the long ones have the same three fields among fifteen others. The fastest of several
-rounds, all in one process. Avro is in Confluent's framing; its schema is already known. Decompression and what comes behind the
-columns is the same for all formats, and is not in it.
+rounds, all in one process. All but plain JSON is in Confluent's framing; the schema is already known. Decompression and what comes
+behind the columns is the same for all formats, and is not in it.
 """
 
 import argparse
+import base64
 import json
 import struct
 import sys
@@ -21,15 +22,17 @@ from typing import Any
 
 import fastavro
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from inputs import chunks
-
+from benchmarks.inputs import chunks
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats.avro import Avro
+from susurrus.agents.formats.descriptors import class_named, pool_of
 from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.json import Json
+from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.formats.whole import source_of
 from susurrus.topics.compiled import compiled
@@ -53,6 +56,8 @@ BEFORE = [
     {"name": "list", "type": {"type": "array", "items": "long"}},
     {"name": "created", "type": {"type": "long", "logicalType": "timestamp-millis"}},
 ]
+TYPES = {"string": 9, "long": 3, "double": 1, "boolean": 8}
+"""Types of Avro, as numbers of types of Protobuf."""
 BEHIND = [{"name": f"text{number}", "type": "string"} for number in range(8)]
 SCHEMA_ID = 5
 
@@ -104,7 +109,51 @@ def to_avro(some: Sequence[dict[str, Any]], *, long: bool) -> tuple[Format, list
     return form, payloads
 
 
-FORMATS: dict[str, Callable[..., tuple[Format, list[bytes]]]] = {"json": to_json, "avro": to_avro}
+def to_json_schema(some: Sequence[dict[str, Any]], *, long: bool) -> tuple[Format, list[bytes]]:
+    """JSON in Confluent's framing."""
+    payloads = to_json(some, long=long)[1]
+    return Json(PATHS, None, "confluent"), [b"\0" + SCHEMA_ID.to_bytes(4, "big") + one for one in payloads]
+
+
+def to_protobuf(some: Sequence[dict[str, Any]], *, long: bool) -> tuple[Format, list[bytes]]:
+    """Protobuf with a registry, whose answer is already there."""
+    file = FileDescriptorProto(name="event.proto", package="bench", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    message = file.message_type.add(name="Event")
+    fields = [*BEFORE, *SHORT, *BEHIND] if long else SHORT
+    for number, field in enumerate(fields, 1):
+        name, kind = str(field["name"]), field["type"]
+        one = message.field.add(name=name, number=number, label=3 if name == "list" else 1)
+        if name == "created":
+            one.type, one.type_name = 11, ".google.protobuf.Timestamp"
+        else:
+            one.type = TYPES[kind] if isinstance(kind, str) else TYPES["long" if name == "list" else "string"]
+    form = Protobuf(PATHS, "bench.Event", RegistrySettings(url="http://127.0.0.1:9"))
+    assert form.schemas is not None
+    text = base64.b64encode(file.SerializeToString()).decode()
+    form.schemas._client.get_schema = lambda *_, **__: SimpleNamespace(
+        schema_str=text, schema_type="PROTOBUF", references=[]
+    )
+    kind, head = class_named(pool_of([file]), "bench.Event"), b"\0" + SCHEMA_ID.to_bytes(4, "big") + b"\0"
+
+    def written(one: dict[str, Any]) -> bytes:
+        fields = {name: value for name, value in one.items() if value is not None}
+        if "created" in fields:
+            seconds, millis = divmod(fields["created"], 1_000)
+            fields["created"] = {"seconds": seconds, "nanos": millis * 1_000_000}
+        return head + bytes(kind(**fields).SerializeToString())
+
+    payloads = [written(one) for one in some]
+    list(form.read(payloads[:1], lambda _: False, [()]))  # finds the schema
+    return form, payloads
+
+
+FORMATS: dict[str, Callable[..., tuple[Format, list[bytes]]]] = {
+    "json": to_json,
+    "json schema": to_json_schema,
+    "avro": to_avro,
+    "protobuf": to_protobuf,
+}
 
 
 def sections(payloads: Sequence[bytes]) -> list[DecompressedBatch]:
@@ -144,7 +193,8 @@ def measured(name: str, payloads: Sequence[bytes], form: Format) -> tuple[float,
     python = best(lambda: decoder.decode(form.read(payloads, lambda _: False, headers)), 2) / number * 1e6
     if compiled is None:
         return python, None
-    source = source_of(InputSettings(topic="raw", format=name), form, PATHS)
+    settings = InputSettings(topic="raw", format=form.name, framing="confluent" if name == "json schema" else None)
+    source = source_of(settings, form, PATHS)
     assert source is not None
     whole, batches = RawBatchDecoder(SCHEMA, source), sections(payloads)
     assert not len(whole.decode(batches, 0)[0].left)
@@ -162,7 +212,7 @@ def main() -> None:
             form, payloads = write(some, long=long)
             python, fast = measured(name, payloads, form)
             size = sum(map(len, payloads)) / number
-            line = f"{'long' if long else 'short':5} {name:9} {size:6.1f} bytes   Python {python:6.2f} us"
+            line = f"{'long' if long else 'short':5} {name:11} {size:6.1f} bytes   Python {python:6.2f} us"
             if fast is not None:
                 of_json = of_json or fast
                 line += f"   compiled {fast:5.3f} us   {of_json / fast:4.2f} of JSON's rate"

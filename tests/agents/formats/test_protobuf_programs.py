@@ -183,6 +183,20 @@ def test_every_framing_that_stands_before_a_record(framing: str, by_registry: bo
     assert left >= 5
 
 
+def test_a_file_of_descriptors_reads_what_the_registry_says_is_its_type() -> None:
+    registry = RegistrySettings(url="http://127.0.0.1:1")
+    form = Protobuf(RawDecoder(PLAIN).paths, "shop.Event", registry, None, set_of(file()))
+    moved = FILE.replace("message Other { string u = 1; }", "").replace("string u = 1;\n", "bytes u = 1;\n")
+    texts = {5: FILE, 6: moved, 7: 'syntax = "proto3"; message Event {}'}
+    schemas = {n: form._parsed(SimpleNamespace(schema_str=text, schema_type=None), []) for n, text in texts.items()}
+    form.schemas = Known(schemas)  # type: ignore[assignment]
+    heads = [IN_CONFLUENT + EVENT, b"\0\0\0\0\6\0", b"\0\0\0\0\6" + EVENT, b"\0\0\0\0\7\0"]
+    left, columns = compare(PLAIN, form, [head + event(number) for number, head in enumerate(heads)])
+    assert left == 2
+    assert columns.reason.tolist() == [0, 0, Reason.OTHER_TYPE, Reason.OTHER_TYPE]
+    assert columns.users == [b'"user-0"', b'"user-1"']
+
+
 def test_framings_in_headers_are_left_to_the_library() -> None:
     form, _ = registered(RawDecoder(PLAIN), {5: file()}, None, "confluent-header")
     assert form.programs(form.paths) is None

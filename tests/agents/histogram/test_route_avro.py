@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-from susurrus.agents.histogram import route
-from susurrus.agents.histogram.route import RouteStage
-from susurrus.agents.runtime.batch import Batch
-from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.topics.compiled import compiled
-from susurrus.topics.dead_letter import decode_headers
 from susurrus.topics.records.reason import Reason
 from tests.agents.formats.odd_avro import OddAvro, fastavro_bytes
 from tests.agents.histogram.input_cases import Registry
-from tests.agents.histogram.test_route_batches import chosen
-from tests.agents.stages import WINDOW, Runner, services_of
-from tests.record_batches import LZ4, record_batch
+from tests.agents.histogram.whole_fetches import Decoded, routed
+from tests.agents.stages import WINDOW
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 
@@ -68,50 +62,24 @@ def written(dice: random.Random, odd: OddAvro, fetch: int) -> bytes | None:
     return head + fastavro_bytes(NEWER if number == 2 else USUAL, value)
 
 
-def routed(directory: Path, whole: bool) -> tuple[Any, ...]:
-    OfSchemas.asked, odd = [], OddAvro("records", 0.2)
+def routed_of(directory: Path, whole: bool) -> tuple[Any, ...]:
+    OfSchemas.asked, odd, dice = [], OddAvro("records", 0.2), random.Random("route")
+    fetches = [[written(dice, odd, fetch) for _ in range(EACH)] for fetch in range(FETCHES)]
     source = {"topic": "raw", "user": "u", "key": ["k", "z"], "time": "t", "null_key": "value", "format": "avro"}
-    services = services_of(chosen(input={**source, "registry": {"url": "http://127.0.0.1:9"}}))
-    runner, dice = Runner(RouteStage, services, directory), random.Random("route")
-    for fetch in range(FETCHES):
-        start = fetch * EACH
-        values = [written(dice, odd, fetch) for _ in range(EACH)]
-        batch, _ = batch_at(record_batch(values, first=start, codec=LZ4, append_time=True, stamp=WINDOW), 0)
-        assert batch is not None
-        fetched = Fetched([batch], start)
-        runner.stage.take(Batch(start, start + EACH, fetched if whole else fetched.records(), 0))  # type: ignore[arg-type]
-        assert runner.stage._intake.waits is None
-        if fetch % 2:
-            runner.commit(now=WINDOW)
-    runner.commit(now=WINDOW)
-    outputs = [
-        (output.topic, output.partition, output.messages, output.headers)
-        for commit in runner.commits
-        for output in commit.outputs
-    ]
-    letters = [decode_headers(headers).reason for *_, found in outputs for headers in found or ()]
-    runner.close()
-    return outputs, dict(runner.stage.counters), letters, OfSchemas.asked
+    found = routed(directory, {**source, "registry": {"url": "http://127.0.0.1:9"}}, fetches, whole=whole)
+    return *found, OfSchemas.asked
 
 
 def test_the_bytes_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("confluent_kafka.schema_registry.SchemaRegistryClient", OfSchemas)
-    decode, decoded, left = route.RawBatchDecoder.decode, list[int](), list[int]()
-
-    def counted(*arguments: Any) -> Any:
-        found = decode(*arguments)
-        decoded.append(len(found[0]))
-        left.append(len(found[0].left))
-        return found
-
-    monkeypatch.setattr(route.RawBatchDecoder, "decode", counted)
-    expected = routed(tmp_path / "parsed", whole=False)
-    assert decoded == []
-    found = routed(tmp_path / "whole", whole=True)
+    decoded = Decoded(monkeypatch)
+    expected = routed_of(tmp_path / "parsed", whole=False)
+    assert decoded.rows == []
+    found = routed_of(tmp_path / "whole", whole=True)
     assert found == expected
     # The first fetch finds three schemas, the fifth the fourth one, and the eighth names one that there is not.
-    assert len(decoded) == FETCHES - 3
-    assert 0 < sum(left) < sum(decoded) // 2
+    assert len(decoded.rows) == FETCHES - 3
+    assert 0 < sum(decoded.left) < sum(decoded.rows) // 2
     _, counters, letters, asked = found
     assert asked.count(UNKNOWN) == 1
     assert counters["routed"] > 250
