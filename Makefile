@@ -83,7 +83,7 @@ types: $(INSTALLED)  ## mypy, strict
 imports: $(INSTALLED)  ## import contracts: mechanisms are pure, topics are schemas
 	$(BIN)/lint-imports
 
-bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker, an hour (BENCH_ARGS="--records 1000000 --runs 1")
+bench: $(INSTALLED)  ## throughput beside Kafka Streams, Quix Streams and Faust on one real broker, hours (BENCH_ARGS="--records 1000000 --runs 1 --rows plain,avro")
 	$(BIN)/python benchmarks/throughput.py $(BENCH_ARGS)
 
 campaign: $(INSTALLED)  ## hours of random faults, outages and statistics (CAMPAIGN_ARGS="--minutes 20 --events 10 --only toeplitz,tests")
