@@ -111,14 +111,15 @@ class Avro(FramedFormat):
             return Enveloped(None, around, Reason.UNDECODABLE)
 
     def programs(self, paths: Sequence[Path]) -> Programs | None:
-        """Answers `Format.programs`: where no reader's schema makes something else of what was written."""
+        """Answers `Format.programs`."""
         prefix = self.framing.prefix
         if prefix is None or self.tells:
             return None
         if self.schemas is not None:
-            return None if self._reader is not None else AvroPrograms(prefix, paths, {}, self.found, self._plain_names)
+            reader = None if self._reader is None else (self._reader, self._names[id(self._reader)])
+            return AvroPrograms(prefix, paths, {}, self.found, self._plain_names, reader)
         if isinstance(self.framing, SingleObject) and isinstance(self._reader, list):
-            return None
+            return None  # each branch is resolved with the union
         numbers = {0 if name is None else int(str(name.value), 16): schema for name, schema in self._own.items()}
         return AvroPrograms(prefix, paths, numbers, None, self._plain_names)
 

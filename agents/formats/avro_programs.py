@@ -4,9 +4,12 @@ A program takes a record only if fastavro must read it, and each of its fields, 
 that takes nothing, or no program: then fastavro reads the records.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from susurrus.agents.formats.avro_resolution import CONSTANT, UNRESOLVED, WIDENED, Resolution, Unresolved
 from susurrus.agents.formats.format import Programs
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
@@ -31,6 +34,7 @@ _SCALARS: Final[dict[str, Step]] = {
     "double": ("double",),
     "string": ("string",),
     "bytes": ("bytes", None),
+    WIDENED: ("widened",),
 }
 """Steps without the number of their path, which comes behind the kind."""
 _WITHIN: Final[dict[str, tuple[int, int]]] = {
@@ -61,12 +65,21 @@ class AvroPrograms(Programs):
     """Programs for the fields at distinct ``paths``.
 
     known: the schemas that are there before any record, by their numbers. found: the schema of another number, in a tuple; None
-    where it is not known yet. names: of a schema, the definitions of its named types; None of one that may be costly.
+    where it is not known yet. names: of a schema, the definitions of its named types; None of one that may be costly. reader: the
+    reader's schema and its names, where there is one beside the writer's.
     """
 
-    def __init__(self, prefix: Any, paths: Sequence[Path], known: Mapping[int, Any], found: Any, names: Any) -> None:
+    def __init__(
+        self,
+        prefix: tuple[bytes, int, range],
+        paths: Sequence[Path],
+        known: Mapping[int, Any],
+        found: Callable[[int], tuple[Any] | None] | None,
+        names: Callable[[Any], Mapping[str, Any] | None],
+        reader: tuple[Any, Mapping[str, Any]] | None = None,
+    ) -> None:
         super().__init__(prefix)
-        self._paths, self._known, self._found, self._names = paths, known, found, names
+        self._paths, self._known, self._found, self._names, self._reader = paths, known, found, names, reader
 
     def known(self) -> Iterator[tuple[int | None, Any]]:
         """Answers `Programs.known`."""
@@ -77,18 +90,20 @@ class AvroPrograms(Programs):
 
     def of(self, number: int) -> tuple[Any] | None:
         """Answers `Programs.of`."""
-        found = self._found(number)
+        found = None if self._found is None else self._found(number)
         return None if found is None else (self._program(found[0]),)
 
     def _program(self, schema: Any) -> Any:
         names = None if schema is None else self._names(schema)
-        step = None if names is None else step_of(schema, names, self._paths)
+        step = None if names is None else step_of(schema, names, self._paths, self._reader)
         return None if step is None else compiled.avro_program(step, len(self._paths))
 
 
-def step_of(schema: Any, names: Mapping[str, Any], paths: Sequence[Path]) -> Step | None:
-    """The program of a schema that is not costly, as avro.rs takes it; None where there is none. schema, names: as fastavro parses
-    them."""
+def step_of(
+    schema: Any, names: Mapping[str, Any], paths: Sequence[Path], reader: tuple[Any, Mapping[str, Any]] | None = None
+) -> Step | None:
+    """The program of a schema that is not costly, as avro.rs takes it; None where there is none. schema, names, reader: as fastavro
+    parses them."""
     wanted: dict[str, Any] = {}
     for number, path in enumerate(paths):
         node = wanted
@@ -96,8 +111,10 @@ def step_of(schema: Any, names: Mapping[str, Any], paths: Sequence[Path]) -> Ste
             node = node.setdefault(name, {})
         node[path[-1]] = number
     try:
+        if reader is not None and reader[0] != schema:
+            schema = Resolution(names, reader[1], _logical_types()).of(schema, reader[0])
         return _Compiler(names).record(schema, wanted)
-    except (_NoProgram, RecursionError, KeyError, TypeError, AttributeError):
+    except (_NoProgram, Unresolved, RecursionError, KeyError, TypeError, AttributeError):
         return None  # a schema is what others wrote, and fastavro parses more than Avro allows
 
 
@@ -122,6 +139,10 @@ class _Compiler:
             return ("union", *(self.step(branch, wanted, depth + 1) for branch in kind))
         name = _type(kind)
         logical = f"{name}-{kind['logicalType']}" if isinstance(kind, dict) and kind.get("logicalType") else ""
+        if name == CONSTANT:
+            return _constant(kind["value"], wanted)
+        if name == UNRESOLVED:
+            return _LEAVE
         if name in ("record", "error"):
             return self._fields(kind, wanted, depth)
         if name in ("array", "map"):
@@ -184,6 +205,22 @@ def _logical(kind: Any, logical: str, slot: int | None) -> Step:
         precision, scale = _integer(kind["precision"], range(1, 1_000)), _integer(kind.get("scale", 0), range(19))
         return ("decimal", slot, precision, scale, size)
     raise _NoProgram
+
+
+def _constant(value: Any, wanted: _Wanted) -> Step:
+    """The step of a field that was not written."""
+    if wanted is None or (value is None and isinstance(wanted, dict)):
+        return ("record",)  # nothing
+    if isinstance(wanted, dict):
+        return _LEAVE
+    if value is None or type(value) is bool:
+        return ("constant", wanted, "null" if value is None else "boolean", json.dumps(value).encode())
+    if type(value) is int and _LONGS[0] <= value <= _LONGS[1]:
+        return ("constant", wanted, "integer", b"%d" % value)
+    if type(value) is float:
+        return ("constant", wanted, "float", struct.pack("<d", value))
+    plain = type(value) is str and all(one >= " " and one not in '"\\' for one in value) and value.isascii()
+    return ("constant", wanted, "text", f'"{value}"'.encode()) if plain else _LEAVE
 
 
 def _size(kind: Any) -> int:

@@ -1,5 +1,6 @@
 """Schemas and records of Avro that are as odd as anyone may write them."""
 
+import contextlib
 import random
 from collections.abc import Iterator, Mapping
 from io import BytesIO
@@ -39,6 +40,12 @@ _FLOATS: Final = [
 ]
 _DAY: Final = 86_400_000
 _TIMES: Final = [0, 1_790_834_400_123, -1, -62_135_596_800_000, 253_402_300_799_999, 253_402_300_800_000, 2**62]
+_DEFAULTS: Final[list[tuple[Any, Any]]] = [
+    (["null", "string"], None), ("boolean", True), ("long", 7), ("double", 2.5), ("string", "ann"), ("string", 'a"b'),
+    ("string", "ü"), ({"type": "map", "values": "long"}, {"id": 3}), ({"type": "array", "items": "long"}, [1]),
+    ("double", 4), ("string", ""),
+    ({"type": "record", "name": "D", "fields": [{"name": "id", "type": "string"}]}, {"id": "eve"}),
+]  # fmt: skip
 _UUIDS: Final = [
     "6f1e0a3c-0000-4000-8000-00c0ffee00ff",
     "6F1E0A3C-0000-4000-8000-00C0FFEE00FF",
@@ -141,6 +148,54 @@ class OddAvro:
                 return dice.sample(kinds, dice.randrange(1, 5))
             case _:
                 return ["null", self._record([("id", self._kind(deep - 1))])]
+
+    def reader(self, schema: dict[str, Any], odd: float) -> Any:
+        """A reader's schema for a writer's one. odd: how much of it is changed."""
+        self._odd, before = odd, self._odd
+        while True:
+            found = self._reader(schema)
+            with contextlib.suppress(fastavro.schema.SchemaParseException, fastavro.schema.UnknownType):
+                fastavro.parse_schema(found)
+                self._odd = before
+                return found
+
+    def _reader(self, kind: Any) -> Any:
+        dice = self._dice
+        if isinstance(kind, list):
+            return [self._reader(branch) for branch in kind] if dice.random() < 0.9 else self._reader(kind[-1])
+        if isinstance(kind, str):
+            wider = {"int": ["long", "double", "float"], "long": ["double", "float"], "float": ["double"]}
+            odd = {"string": ["bytes"], "bytes": ["string"], "double": ["float"], "long": ["int"], "null": ["string"]}
+            if self._unusual():
+                kind = dice.choice([*wider.get(kind, []), *(odd.get(kind, []) if self._unusual() else []), kind])
+            return ["null", kind] if kind != "null" and self._unusual() else kind
+        match kind["type"]:
+            case "record":
+                fields = [self._read(field) for field in kind["fields"] if not self._unusual()]
+                if self._unusual():
+                    dice.shuffle(fields)
+                known = {field["name"] for field in kind["fields"]} | {field["name"] for field in fields}
+                for name in [name for name in ("u", "k", "v", "t", "who", "new") if name not in known]:
+                    of_type, default = dice.choice(_DEFAULTS)
+                    fields.append(
+                        {"name": name, "type": of_type} | ({"default": default} if dice.random() < 0.97 else {})
+                    )
+                name = "Other" if self._unusual() and self._unusual() else kind["name"]
+                return {"type": "record", "name": name, "fields": fields}
+            case "enum":
+                symbols = [*kind["symbols"], "D"] if not self._unusual() else kind["symbols"][1:] or ["D"]
+                return {**kind, "symbols": symbols}
+            case "array" | "map" as container:
+                inside = "items" if container == "array" else "values"
+                return {**kind, inside: self._reader(kind[inside])}
+            case name:
+                return self._reader(name) if self._unusual() and name not in ("fixed", "enum") else kind
+
+    def _read(self, field: Any) -> Any:
+        found = {"name": field["name"], "type": self._reader(field["type"])}
+        if self._unusual():
+            return {**found, "name": f"{field['name']}_", "aliases": [field["name"]]}
+        return found
 
     def payloads(self, schema: Mapping[str, Any], number: int) -> Iterator[bytes]:
         """Records of the schema, of which about half have been damaged."""

@@ -22,6 +22,8 @@ enum Step {
     Boolean(Slot),
     /// An integer, and the range within which its logical type has a value.
     Integer(Slot, i64, i64),
+    /// An integer that becomes a float.
+    Widened(Slot),
     /// Milliseconds since 1970 times a factor.
     Instant(Slot, i64),
     Float(Slot),
@@ -41,6 +43,8 @@ enum Step {
     Map(Box<Step>),
     Union(Vec<Step>),
     Record(Vec<Step>),
+    /// What the reader's schema has in place of a field that was not written: it takes no bytes.
+    Constant(Slot, fn(u32, u32) -> Token, Vec<u8>),
     /// Something of which nothing is certain.
     Leave,
 }
@@ -73,6 +77,19 @@ fn compiled(step: &Bound<'_, PyTuple>, slots: usize, depth: usize) -> PyResult<S
         "null" => Step::Null(slot()?),
         "boolean" => Step::Boolean(slot()?),
         "integer" => Step::Integer(slot()?, step.get_item(2)?.extract()?, step.get_item(3)?.extract()?),
+        "widened" => Step::Widened(slot()?),
+        "constant" => {
+            let kind: String = step.get_item(2)?.extract()?;
+            let token: fn(u32, u32) -> Token = match &kind[..] {
+                "null" => |start, end| Token::Null { start, end },
+                "boolean" => |start, end| Token::Boolean { start, end },
+                "integer" => |start, end| Token::Integer { start, end },
+                "float" => |start, end| Token::Float { start, end },
+                "text" => |start, end| Token::Text { start, end },
+                _ => return Err(PyValueError::new_err("there is no constant of such a kind")),
+            };
+            Step::Constant(slot()?, token, step.get_item(3)?.extract()?)
+        }
         "instant" => match step.get_item(2)?.extract()? {
             per @ 1.. => Step::Instant(slot()?, per),
             _ => return Err(PyValueError::new_err("a millisecond has at least one part")),
@@ -135,6 +152,13 @@ impl<'a> Cursor<'a, '_, '_> {
                     return None;
                 }
                 self.written.integer(slot, number);
+            }
+            &Step::Widened(slot) => {
+                let number = self.number()?;
+                self.written.float(slot, number as f64);
+            }
+            Step::Constant(slot, token, text) => {
+                self.written.write(*slot, *token, |arena| arena.extend_from_slice(text))
             }
             &Step::Instant(slot, per) => {
                 let instant = self.number()?.div_euclid(per);
