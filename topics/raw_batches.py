@@ -5,41 +5,75 @@ are, in every field, those of `RawDecoder` for all records in order (tests/topic
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.topics.records.assembly import spread
 from susurrus.topics.records.fields import Path
-from susurrus.topics.records.raw import RawColumns, RawDecoder, RawSchema, whole_key
+from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, RawSchema, whole_key
 from susurrus.topics.records.scanning import (
     CodedScalars,
     DecompressedBatch,
+    FoundFields,
     JsonSource,
     Scanned,
     Scanner,
     ValueSource,
 )
-from susurrus.topics.wire.packing import Int32s
+from susurrus.topics.wire.packing import Int32s, Int64s
 from susurrus.topics.wire.partitioner import placements
 
 
-class RawBatchDecoder:
-    """Turns record batches into columns, for one schema whose scalars are all fields; only where ``compiled`` is there.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ComputedRows:
+    """What expressions say of some records. reason: uint8[n], a Reason where it is decided, 0 for all others. rows: int64,
+    ascending: those that count and of which all is computed. results: a `compiled.Results` for each computed scalar."""
 
-    source: what reads the values at the paths of `RawDecoder`; by default JSON. It knows the paths by their numbers among the
-    distinct ones.
+    reason: npt.NDArray[np.uint8]
+    rows: Int64s
+    results: Sequence[Any]
+
+
+class Computing(Protocol):
+    """Evaluates the expressions of a schema over whole batches (agents/expressions/typed.py)."""
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The fields that are read of each record, each once."""
+
+    @property
+    def computed(self) -> Sequence[ComputedField]:
+        """The scalars that are computed, each once."""
+
+    def of(self, found: FoundFields) -> ComputedRows:
+        """Filters and computes. A row that is in neither part of the result is decoded by the definition."""
+
+
+class RawBatchDecoder:
+    """Turns record batches into columns, for one schema; only where ``compiled`` is there.
+
+    source: what reads the values at the paths of `RawDecoder`, or of ``computing``; by default JSON. It knows the paths by their
+    numbers among the distinct ones, and decodes the rows left as far as `RawDecoder` needs them. computing: where records are
+    filtered or scalars computed.
     """
 
-    def __init__(self, schema: RawSchema, source: ValueSource | None = None) -> None:
+    def __init__(
+        self, schema: RawSchema, source: ValueSource | None = None, computing: Computing | None = None
+    ) -> None:
         self._schema, self._decoder = schema, RawDecoder(schema)
+        self._computing = computing
         paths = self._decoder.paths
-        if len(paths) < len(self._decoder.scalars):
+        if computing is None and len(paths) < len(self._decoder.scalars):
             raise ValueError("a scalar is computed: it is no field of the record")
         self._source = source = JsonSource(paths) if source is None else source
         self._places = [value.placer() for value in schema.values]
-        distinct: list[Path] = list(dict.fromkeys(paths))
-        number = [distinct.index(path) for path in paths]
+        distinct: list[Path] = list(dict.fromkeys(paths if computing is None else computing.paths))
+        computed = () if computing is None else computing.computed
+        scalars: list[Path | ComputedField] = [*distinct, *computed]
+        number = [scalars.index(scalar) for scalar in self._decoder.scalars]
         users, values = len(schema.user), len(schema.values)
         measured = users + len(schema.key)
         groups = [
@@ -47,17 +81,19 @@ class RawBatchDecoder:
             (number[users:measured], schema.null_key == "value", True, schema.max_key_bytes),
         ][: 2 if schema.key else 1]  # without parts, a group would be Kafka's key
         time = None if schema.time is None else (number[-1], schema.time_reader().scanned)
-        self._scanner = Scanner(source, distinct, groups, number[measured : measured + values], time)
+        self._scanner = Scanner(
+            source, distinct, groups, number[measured : measured + values], time, computed=len(computed)
+        )
 
     def decode(
         self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None
     ) -> tuple[Scanned, RawColumns]:
         """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch and
         UnknownNumbers."""
-        schema, found = self._schema, self._scanner.scan(sections, start, below)
+        schema = self._schema
+        found, reason = self._found(sections, start, below)
         left = found.left
         rest = self._decoder.decode(self._source.read(found)) if left.size else None
-        reason = np.zeros(len(found), np.uint8)
         if rest is not None:
             reason[left] = rest.reason
         user, *grouped = found.groups
@@ -68,6 +104,8 @@ class RawBatchDecoder:
         values = np.zeros((len(found), len(schema.values)), np.int64)
         for number, place in enumerate(self._places):
             values[:, number] = place(found.numbers[number])
+        if self._computing is not None:
+            values[reason != 0] = 0
         if rest is not None:
             values[left] = rest.values
         times = None
@@ -87,6 +125,17 @@ class RawBatchDecoder:
             placements=user.placements,
         )
         return found, columns
+
+    def _found(
+        self, sections: Sequence[DecompressedBatch], start: int, below: int | None
+    ) -> tuple[Scanned, npt.NDArray[np.uint8]]:
+        """The records as far as they are decoded, and the reasons that are known."""
+        if self._computing is None:
+            found = self._scanner.scan(sections, start, below)
+            return found, np.zeros(len(found), np.uint8)
+        fields = self._scanner.find(sections, start, below)
+        computed = self._computing.of(fields)
+        return fields.coded(computed.rows, computed.results, computed.reason != 0), computed.reason
 
 
 def with_rest(

@@ -35,10 +35,12 @@ class Computation:
         functions = {} if tables is None else finders(tables, lookups_of(scalars, where))
         named = {scalar: parse(scalar.expression) for scalar in scalars if isinstance(scalar, ComputedField)}
         # One engine for all: they are evaluated one after the other, and the limit of memory is theirs alone.
-        self._engine = engine = Engine(functions) if named or where is not None else None
-        self._where = None if where is None else Evaluation(parse(where), boolean=True, engine=engine)
-        self._computed = {scalar: Evaluation(one, engine=engine) for scalar, one in named.items()}
-        evaluations = [*([] if self._where is None else [self._where]), *self._computed.values()]
+        self.engine = engine = Engine(functions) if named or where is not None else None
+        self.where = None if where is None else Evaluation(parse(where), boolean=True, engine=engine)
+        """What decides which records count; None where all do."""
+        self.computed = {scalar: Evaluation(one, engine=engine) for scalar, one in named.items()}
+        """What computes each scalar that is no field, in their order."""
+        evaluations = [*([] if self.where is None else [self.where]), *self.computed.values()]
         plain = [scalar for scalar in scalars if not isinstance(scalar, ComputedField)]
         # Without expressions the columns are the scalars, one for each, as a format reads them.
         self.paths: list[Path] = plain
@@ -47,13 +49,13 @@ class Computation:
             self.paths = list(dict.fromkeys([*plain, *(path for one in evaluations for path in one.expression.fields)]))
         check_paths(self.paths)
         self._idle = not evaluations
-        self.asked: list[Path] | None = None if self._where is None else list(self._where.expression.fields)
+        self.asked: list[Path] | None = None if self.where is None else list(self.where.expression.fields)
         """The fields of the condition; None where there is none."""
 
     def close(self) -> None:
         """End the engine."""
-        if self._engine is not None:
-            self._engine.close()
+        if self.engine is not None:
+            self.engine.close()
 
     def applied(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Chunks with a column for each scalar, from chunks with a column for each path."""
@@ -63,8 +65,8 @@ class Computation:
         accepted = np.delete(np.arange(chunk.rows), list(chunk.refused))
         columns: _Columns = dict(zip(self.paths, chunk.columns, strict=True))
         refused = dict(chunk.refused)
-        if self._where is not None:
-            met, reasons = _evaluated(self._where, columns, len(accepted))
+        if self.where is not None:
+            met, reasons = _evaluated(self.where, columns, len(accepted))
             reasons[(reasons == 0) & ~np.array(met, np.bool_)] = Reason.FILTERED
             for row, why in chunk.pending.items():
                 at = int(np.searchsorted(accepted, row))
@@ -73,7 +75,7 @@ class Computation:
             accepted, columns, _ = _without(accepted, columns, reasons, refused)
         computed: dict[ComputedField, list[Any]] = {}
         failed = np.zeros(len(accepted), np.uint8)
-        for scalar, evaluation in self._computed.items():
+        for scalar, evaluation in self.computed.items():
             computed[scalar], reasons = _evaluated(evaluation, columns, len(accepted))
             np.copyto(failed, reasons, where=failed == 0)
         _, columns, good = _without(accepted, columns, failed, refused)

@@ -1,6 +1,7 @@
 """The engine that reads and evaluates expressions, and connections to it."""
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any, Final
 
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -45,9 +46,13 @@ class Engine:
         """What a query raises that cannot be evaluated."""
         self.short: tuple[type[Exception], ...] = (duckdb.OutOfMemoryException, MemoryError)
         """Among them and beside them, what is raised where memory ends."""
+        self.connections = 0
+        """How many there were. What was prepared for one is of no use for the next."""
+        self._numbers = count()
         self.connection = self._connect()
 
     def _connect(self) -> Any:
+        self.connections += 1
         connection = connect()
         for name, function in self._functions.items():
             connection.create_function(
@@ -69,6 +74,10 @@ class Engine:
         """The type of the query's first column."""
         self.connection.register("batch", arrays)
         return str(self.connection.execute(query).description[0][1])
+
+    def number(self) -> int:
+        """A number that no other table of this engine has."""
+        return next(self._numbers)
 
     def close(self) -> None:
         """End the engine."""

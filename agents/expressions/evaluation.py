@@ -29,18 +29,34 @@ _AS_IT_IS: Final = frozenset(
 _NULL: Final = ('"NULL"', "NULL")
 _QUERIES: Final = 512
 """Prepared texts of one expression that are kept, one for each combination of kinds."""
+_BATCH: Final = "batch"
+"""What the engine calls the records (connection.py)."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Query:
-    """An expression for fields of certain types. value: the query. known: tells a null from a failure. fixed, by_text: the bytes
-    that one record needs at most, without its texts and for each byte of the longest one."""
+class Query:
+    """An expression for fields of certain types. fields: as the engine reads them of a table. value: the expression. known: tells a
+    null from a failure. convert: what is still to be done with a value. fixed, by_text: the bytes that one record needs at most,
+    without its texts and for each byte of the longest one."""
 
+    fields: str
     value: str
     known: str
     convert: Callable[[Any], Any] | None
     fixed: int
     by_text: int
+
+    def values_of(self, table: str = _BATCH) -> str:
+        """The query for the values."""
+        return _selected(self.value, self.fields, table)
+
+    def known_of(self, table: str = _BATCH) -> str:
+        """The query for what a null is: true for one that the expression results in."""
+        return _selected(self.known, self.fields, table)
+
+    def at_once(self, longest: int) -> int:
+        """How many records one evaluation may be of, whose texts have at most so many bytes."""
+        return max(1, MAX_BYTES // (self.fixed + self.by_text * longest))
 
 
 class Evaluation:
@@ -58,7 +74,7 @@ class Evaluation:
         self._longest = MAX_LIST_TEXT_BYTES if listed else MAX_TEXT_BYTES
         self.engine = Engine() if engine is None else engine
         self._text = expression.renamed({path: f"f{index}" for index, path in enumerate(expression.fields)})
-        self._queries: OrderedDict[Kinds, _Query | None] = OrderedDict()
+        self._queries: OrderedDict[Kinds, Query | None] = OrderedDict()
 
     def evaluate(self, columns: Sequence[Sequence[Any]], rows: int) -> tuple[list[Any], Reasons]:
         """The values of ``rows`` records, None where null or failed; and uint8[rows], why a record failed (0: it did not).
@@ -84,7 +100,7 @@ class Evaluation:
         self, kinds: Kinds, columns: Sequence[Sequence[Any]], rows: int
     ) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         """Values of records with fields of the same types, and which of them failed."""
-        query = self._query(kinds)
+        query = self.query(kinds)
         if query is None:
             return [None] * rows, np.ones(rows, np.bool_)
         arrays = {f"c{index}": array(kind, columns[index]) for index, kind in enumerate(kinds) if kind != NULL}
@@ -100,26 +116,26 @@ class Evaluation:
             values += found
         return values, failed
 
-    def _at_once(self, query: _Query, kinds: Kinds, columns: Sequence[Sequence[Any]]) -> int:
+    def _at_once(self, query: Query, kinds: Kinds, columns: Sequence[Sequence[Any]]) -> int:
         """How many of these records one query may evaluate. Long texts make it fewer, which changes no result."""
         texts = [column for kind, column in zip(kinds, columns, strict=True) if kind in (TEXT, BLOB)]
         longest = min(self._longest, 4 * max((max(map(len, column)) for column in texts), default=0))
-        return max(1, MAX_BYTES // (query.fixed + query.by_text * longest))
+        return query.at_once(longest)
 
-    def _run(self, query: _Query, arrays: dict[str, Any]) -> tuple[list[Any], npt.NDArray[np.bool_]]:
+    def _run(self, query: Query, arrays: dict[str, Any]) -> tuple[list[Any], npt.NDArray[np.bool_]]:
         rows = len(arrays["row"])
         try:
             values: list[Any]
             if self._listed:
-                values = self.engine.fetch_lists(query.value, arrays)
+                values = self.engine.fetch_lists(query.values_of(), arrays)
                 nulls = np.flatnonzero([value is None for value in values])
             else:
-                found = self.engine.fetch(query.value, arrays)
+                found = self.engine.fetch(query.values_of(), arrays)
                 values = found.tolist()
                 nulls = np.flatnonzero(np.ma.getmaskarray(found))
             failed = np.zeros(rows, np.bool_)
             if len(nulls):
-                known = self.engine.fetch(query.known, {name: array[nulls] for name, array in arrays.items()})
+                known = self.engine.fetch(query.known_of(), {name: array[nulls] for name, array in arrays.items()})
                 failed[nulls] = ~np.ma.filled(known, False).astype(np.bool_)
         except Exception as error:
             # What TRY does not catch, such as the limit of memory or a text that is no Unicode. Whatever it is, the records that
@@ -141,7 +157,7 @@ class Evaluation:
             values = [None if value is None else query.convert(value) for value in values]
         return values, failed
 
-    def _query(self, kinds: Kinds) -> _Query | None:
+    def query(self, kinds: Kinds) -> Query | None:
         """The query for fields of these types; None where the expression cannot be used with them."""
         if kinds in self._queries:
             self._queries.move_to_end(kinds)
@@ -151,13 +167,12 @@ class Evaluation:
             self._queries.popitem(last=False)
         return query
 
-    def _prepared(self, kinds: Kinds) -> _Query | None:
+    def _prepared(self, kinds: Kinds) -> Query | None:
         arrays = {f"c{index}": array(kind, ()) for index, kind in enumerate(kinds) if kind != NULL}
         arrays["row"] = np.arange(0)
-        names = ", ".join(f"{written(kind, index)} AS f{index}" for index, kind in enumerate(kinds))
-        source = f"FROM (SELECT {names or 'NULL'} FROM batch)"
+        fields = ", ".join(f"{written(kind, index)} AS f{index}" for index, kind in enumerate(kinds)) or "NULL"
         try:
-            kind = self.engine.kind(f"SELECT TRY({self._text}) AS v {source}", arrays)
+            kind = self.engine.kind(_selected(self._text, fields, _BATCH), arrays)
         except self.engine.short:
             self.engine.recover()
             raise _short() from None
@@ -172,14 +187,19 @@ class Evaluation:
         most, fixed = (self.expression.bytes_of(longest, blobs) for longest in (self._longest, 0))
         if most > MAX_BYTES:
             return None
-        return _Query(
-            f"SELECT TRY({value}) AS v {source}",
-            f"SELECT TRY(({self._text}) IS NULL) AS v {source}",
+        return Query(
+            fields,
+            value,
+            f"({self._text}) IS NULL",
             convert,
             fixed,
             # The bound grows with the texts as a straight line does, or slower.
             -(-(most - fixed) // self._longest),
         )
+
+
+def _selected(expression: str, fields: str, table: str) -> str:
+    return f"SELECT TRY({expression}) AS v FROM (SELECT {fields} FROM {table})"
 
 
 def _short() -> RetryableRefusal:

@@ -6,11 +6,12 @@ Whether a record waits for its schema is decided where records are read one by o
 the format has already found. A fetch that names anything else is read there as a whole, and is found for the next one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from susurrus.agents.formats import is_bare
 from susurrus.agents.formats.format import Format, Programs
+from susurrus.agents.formats.reader import RecordReader
 from susurrus.agents.formats.reading import RecordSection, is_plain
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import BESIDE, Path
@@ -32,6 +33,31 @@ def source_of(source: RecordSection, form: Format | None, paths: Sequence[Path])
     distinct = list(dict.fromkeys(paths))
     programs = form.programs(distinct)
     return None if programs is None else FramedSource(form, programs, len(distinct))
+
+
+class ComputedSource:
+    """Values of ``source``, of which some are filtered or scalars computed.
+
+    reader, applied: how the rows left are read and computed, as everywhere else (computation.py).
+    """
+
+    def __init__(
+        self, source: ValueSource, reader: RecordReader, applied: Callable[[Iterable[Chunk]], Iterator[Chunk]]
+    ) -> None:
+        self._source, self._reader, self._applied = source, reader, applied
+        self.framed, self.learn = source.framed, source.learn
+
+    def read(self, scanned: Scanned) -> Iterator[Chunk]:
+        """Reads as `ValueSource.read` does. Raises UnknownNumbers where a record would have to wait."""
+        return self._applied(self._read(scanned))
+
+    def _read(self, scanned: Scanned) -> Iterator[Chunk]:
+        records, read = scanned.rest(), 0
+        for chunk in self._reader.read(records, lambda _: False):
+            read += chunk.payloads
+            yield chunk
+        if read < len(records):
+            raise UnknownNumbers
 
 
 class FramedSource:

@@ -24,11 +24,12 @@ from confluent_kafka import KafkaException
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.expressions.typed import TypedComputation
 from susurrus.agents.finding import Finding, waits
-from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.reader import RecordReader
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.formats.waiting import Intake
-from susurrus.agents.formats.whole import source_of
+from susurrus.agents.formats.whole import ComputedSource, source_of
 from susurrus.agents.histogram.clock import Placed
 from susurrus.agents.histogram.early_drop import EarlyDrop
 from susurrus.agents.histogram.growth import Grown, TopicGrowth
@@ -52,7 +53,7 @@ from susurrus.topics import by_user as by_user_codec
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics.by_user import ByUserBlock
 from susurrus.topics.raw_batches import RawBatchDecoder
-from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, places
+from susurrus.topics.records.raw import RawColumns, RawDecoder, places
 from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
 from susurrus.topics.sources import SourceMap
@@ -84,18 +85,19 @@ def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integ
 
 
 def whole_decoder(
-    settings: HistogramSettings, source: InputSettings | None = None, form: Format | None = None
+    settings: HistogramSettings, source: InputSettings, reader: RecordReader, computation: Computation
 ) -> RawBatchDecoder | None:
-    """The compiled decoder, where it is there and only fields of records are wanted: nothing is computed or filtered.
+    """The compiled decoder, where it is there and knows the format, and only what is in values is wanted.
 
-    source: as it is for the raw topic; by default for all. form: as of `source_of`.
+    source: as it is for the raw topic. reader, computation: the definition of what is read, filtered and computed.
     """
     schema = settings.raw_schema()
-    fields = [scalar for scalar in schema.scalars if not isinstance(scalar, ComputedField)]
-    if settings.input.where is not None or len(fields) < len(schema.scalars):
+    values = source_of(source, reader.form, computation.paths)
+    if values is None:
         return None
-    values = source_of(source or settings.input, form, fields)
-    return None if values is None else RawBatchDecoder(schema, values)
+    if computation.engine is None:
+        return RawBatchDecoder(schema, values)
+    return RawBatchDecoder(schema, ComputedSource(values, reader, computation.applied), TypedComputation(computation))
 
 
 class RouteStage(Stage):
@@ -129,7 +131,7 @@ class RouteStage(Stage):
             topic=self._topic,
             partition=self._raw_partition,
             watermarks=services.clients.watermarks,
-            whole=whole_decoder(services.settings, source, reader.form),
+            whole=whole_decoder(services.settings, source, reader, computation),
         )
         self._partitions = services.settings.topics.by_user_partitions
         self._membership = Membership(services.settings, self._first_window)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from susurrus.topics import record_batch as parser
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.scanning import DecompressedBatch, InputRecord, Scanner
+from susurrus.topics.records.scanning import DecompressedBatch, InputRecord, JsonSource, Scanner
 from susurrus.topics.wire.batch_reader import MalformedBatch
 from tests.record_batches import odd_batches, record_batch, section_of, zigzag
 
@@ -26,7 +26,7 @@ def whole(section: DecompressedBatch) -> list[InputRecord] | None:
         found = outcome(parser.parse, section)
         return None if found is None else [one._replace(packed_headers=b"\0") for one in found]
     try:
-        return list(Scanner([("u",)], [], [], None).scan([section], -(2**63)))
+        return list(Scanner(JsonSource([("u",)]), [("u",)], [], [], None).scan([section], -(2**63)))
     except MalformedBatch:
         return None
 

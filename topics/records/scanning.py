@@ -5,7 +5,7 @@ the Python path: plain strings, integers, short decimals. All other rows are lef
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, overload
 
 import numpy as np
@@ -171,13 +171,67 @@ class JsonSource:
         return self._reader.read(scanned.values(scanned.left))
 
 
+class FoundFields:
+    """The fields of some records, before it is known which records count and what is computed of them.
+
+    scanned: the records, of which those that are no plain ones are left already. headers: where the headers of all records are,
+    int32[n, 2].
+    """
+
+    def __init__(self, scanned: Scanned, headers: Int32s, found: Any) -> None:
+        self.scanned, self._headers, self._found = scanned, headers, found
+
+    def __len__(self) -> int:
+        return len(self.scanned)
+
+    def kinds(
+        self, paths: Sequence[int], rows: Int64s, longest: int
+    ) -> tuple[list[tuple[tuple[int, ...], Int64s]], Int64s]:
+        """Some rows by the kinds of their own fields at these paths; and the rows that have a field of no such kind, or a text of
+        more than ``longest`` bytes. Kinds are numbered as in agents/expressions/kinds.py."""
+        groups, left = self._found.kinds(list(paths), rows.tobytes(), longest)
+        return [(tuple(kinds), np.frombuffer(members, np.int64)) for kinds, members in groups], np.frombuffer(
+            left, np.int64
+        )
+
+    def alike(self, paths: Sequence[int], rows: Int64s) -> tuple[Int64s, npt.NDArray[np.uint32]] | None:
+        """One row each of those that have the same fields at these paths, and for all rows which of these they are like. None where
+        that is no gain."""
+        found = self._found.alike(list(paths), rows.tobytes())
+        return None if found is None else (np.frombuffer(found[0], np.int64), np.frombuffer(found[1], np.uint32))
+
+    def table(self, paths: Sequence[int], kinds: Sequence[int], rows: Int64s) -> Any:
+        """The fields at these paths in rows of the same kinds, as something that exports an Arrow stream: the columns c0, c1, …,
+        but none for nulls. Its attribute ``longest`` is the size of its longest text in bytes."""
+        return self._found.table(list(paths), bytes(kinds), rows.tobytes())
+
+    def coded(self, rows: Int64s, results: Sequence[Any], decided: npt.NDArray[np.bool_]) -> Scanned:
+        """The records with the columns of the layout. rows: those that count, ascending. results: what was computed of these, a
+        `compiled.Results` for each scalar. decided: bool[n], the rows that are left out and not to be decoded in Python."""
+        columns, left = self._found.coded(rows.tobytes(), list(results))
+        groups, numbers, times = _columns(columns)
+        others = ~decided
+        others[rows] = False
+        others[np.frombuffer(left, np.int64)] = True
+        rest = np.flatnonzero(others)
+        return replace(
+            self.scanned,
+            left=rest,
+            left_headers=self._headers[rest],
+            groups=groups,
+            numbers=numbers,
+            times=times,
+        )
+
+
 class Scanner:
     """Finds scalars of values in record batches; only where ``compiled`` is there.
 
     source: what reads the values. paths: of the fields. groups: for each the numbers of its parts among the paths (none: the
     record's own key as a string), whether null is an item of its own, whether the empty text is one, and the longest canonical text
     in bytes. numbers: the paths of the measured fields. time: that of the event time, and what of it may be taken
-    (`TimeReader.scanned`).
+    (`TimeReader.scanned`). computed: how many scalars are no fields; their numbers are behind those of the paths, and only `find`
+    knows them.
     """
 
     def __init__(
@@ -187,6 +241,7 @@ class Scanner:
         groups: Sequence[tuple[Sequence[int], bool, bool, int]],
         numbers: Sequence[int],
         time: tuple[int, TimeUnit | None] | None,
+        computed: int = 0,
     ) -> None:
         times = None
         if time is not None:
@@ -195,39 +250,66 @@ class Scanner:
             taken = (*_NO_STAMPS, 1, 1) if unit is None or unit == "iso" else (*stamps_of(unit), *parts_of(unit))
             times = (path, unit == "iso", *taken)
         self._learn = source.learn
-        self._scan: Any = compiled.Scanner(
-            list(map(list, paths)), list(groups), list(numbers), times, source.framed
-        ).scan
+        self._compiled: Any = compiled.Scanner(
+            list(map(list, paths)), list(groups), list(numbers), times, source.framed, computed
+        )
 
     def scan(self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None) -> Scanned:
         """The records with start <= offset < below. Raises MalformedBatch and UnknownNumbers."""
+        facts, columns = self._read(self._compiled.scan, sections, start, below)
+        return _scanned(sections, facts, columns)
+
+    def find(self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None) -> FoundFields:
+        """The same records, of which only the fields were found yet. Raises as `scan`."""
+        facts, found = self._read(self._compiled.find, sections, start, below)
+        scanned = _scanned(sections, facts, ([], [], b""))
+        return FoundFields(
+            replace(scanned, left_headers=scanned.left_headers[scanned.left]), scanned.left_headers, found
+        )
+
+    def _read(self, read: Any, sections: Sequence[DecompressedBatch], start: int, below: int | None) -> tuple[Any, Any]:
         last = _INT64[-1] if below is None else below
         try:
-            *found, unknown = self._scan(list(sections), start, last)
+            facts, found, unknown = read(list(sections), start, last)
             if unknown:
                 if not self._learn(unknown):
                     raise UnknownNumbers
-                *found, _ = self._scan(list(sections), start, last)
+                facts, found, _ = read(list(sections), start, last)
         except (ValueError, OverflowError) as error:
             raise MalformedBatch(*error.args) from None
-        offset, timestamp, places, counts, left, headers, beyond, groups, numbers, times = found
-        kinds = np.array([section.append_time for section in sections], np.uint8)
-        return Scanned(
-            sections=sections,
-            starts=np.cumsum([0, *counts[:-1]], dtype=np.int64)[: len(counts)],
-            places=np.frombuffer(places, np.int32).reshape(-1, 4),
-            offset=np.frombuffer(offset, np.int64),
-            timestamp=np.frombuffer(timestamp, np.int64),
-            timestamp_type=np.repeat(kinds, counts),
-            left=np.frombuffer(left, np.int64),
-            left_headers=np.frombuffer(headers, np.int32).reshape(-1, 2),
-            beyond=beyond,
-            groups=[
-                CodedScalars(
-                    codes=np.frombuffer(codes, np.int32), items=items, placements=np.frombuffer(placements, np.uint32)
-                )
-                for codes, items, placements in groups
-            ],
-            numbers=[np.frombuffer(column, np.float64) for column in numbers],
-            times=np.frombuffer(times, np.int64),
-        )
+        return facts, found
+
+
+def _scanned(sections: Sequence[DecompressedBatch], facts: Any, columns: Any) -> Scanned:
+    """facts, columns: as topics/rust/src/scanner.rs has them."""
+    offset, timestamp, places, counts, left, headers, beyond = facts
+    groups, numbers, times = _columns(columns)
+    kinds = np.array([section.append_time for section in sections], np.uint8)
+    return Scanned(
+        sections=sections,
+        starts=np.cumsum([0, *counts[:-1]], dtype=np.int64)[: len(counts)],
+        places=np.frombuffer(places, np.int32).reshape(-1, 4),
+        offset=np.frombuffer(offset, np.int64),
+        timestamp=np.frombuffer(timestamp, np.int64),
+        timestamp_type=np.repeat(kinds, counts),
+        left=np.frombuffer(left, np.int64),
+        left_headers=np.frombuffer(headers, np.int32).reshape(-1, 2),
+        beyond=beyond,
+        groups=groups,
+        numbers=numbers,
+        times=times,
+    )
+
+
+def _columns(columns: Any) -> tuple[list[CodedScalars], list[npt.NDArray[np.float64]], Int64s]:
+    groups, numbers, times = columns
+    return (
+        [
+            CodedScalars(
+                codes=np.frombuffer(codes, np.int32), items=items, placements=np.frombuffer(placements, np.uint32)
+            )
+            for codes, items, placements in groups
+        ],
+        [np.frombuffer(column, np.float64) for column in numbers],
+        np.frombuffer(times, np.int64),
+    )

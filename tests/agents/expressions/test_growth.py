@@ -216,7 +216,7 @@ def test_the_bound_grows_no_faster_than_a_straight_line(longest: int) -> None:
     ]:
         evaluation = Evaluation(parse(f"strlen(CAST({text} AS VARCHAR))"), engine=ENGINE)
         kinds = (TEXT,) * len(evaluation.expression.fields)
-        query = evaluation._query(kinds)
+        query = evaluation.query(kinds)
         if query is None:
             assert "strftime" in text  # whose format must be written out
             continue

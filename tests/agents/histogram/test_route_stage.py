@@ -33,7 +33,7 @@ def test_a_stage_that_is_closed_has_ended_the_engine_of_its_expressions(tmp_path
     services = services_of(settings(input={"topic": "raw", "user": "u", "key": ["k"], "where": "k <> 'x'"}))
     store = Store(tmp_path / "s")
     stage, _ = born(RouteStage, services, store)
-    engine = stage._computation._engine
+    engine = stage._computation.engine
     assert engine is not None
     assert engine.connection.execute("SELECT 1").fetchall() == [(1,)]
     stage.close()

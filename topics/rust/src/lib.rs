@@ -2,14 +2,19 @@
 
 use pyo3::prelude::*;
 
+mod arrow;
 mod avro;
 mod batch;
 mod by_user;
 mod categories;
+mod coding;
+mod facts;
+mod found;
 mod framed;
 mod json;
 mod numbers;
 mod protobuf;
+mod results;
 mod scanner;
 mod slots;
 mod text;
@@ -18,6 +23,9 @@ mod written;
 #[pymodule]
 fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::Scanner>()?;
+    module.add_class::<found::Found>()?;
+    module.add_class::<found::Table>()?;
+    module.add_class::<results::Results>()?;
     module.add_class::<framed::Framed>()?;
     module.add_class::<framed::Program>()?;
     module.add_function(wrap_pyfunction!(avro::avro_program, module)?)?;

@@ -49,6 +49,24 @@ pub enum Token {
     },
 }
 
+impl Token {
+    /// A number for what it is, and what stands there.
+    pub fn piece(self, text: &[u8]) -> (u8, &[u8]) {
+        let (number, start, end) = match self {
+            Token::Absent => (0, 0, 0),
+            Token::Null { start, end } => (1, start, end),
+            Token::Boolean { start, end } => (2, start, end),
+            Token::Text { start, end } => (3, start, end),
+            Token::Integer { start, end } => (4, start, end),
+            Token::Decimal { start, end } => (5, start, end),
+            Token::Float { start, end } => (6, start, end),
+            Token::Bytes { start, end } => (7, start, end),
+            Token::Instant { start, end } => (8, start, end),
+        };
+        (number, &text[start as usize..end as usize])
+    }
+}
+
 /// Finds the wanted scalars of one record's value.
 pub trait SlotReader: Send + Sync {
     /// `slots[n]` is what stands at path n, as a place in the text returned: the value itself, or what was written to `arena`, which
