@@ -40,6 +40,7 @@ import numpy.typing as npt
 from susurrus.topics.wire import json_rows
 from susurrus.topics.wire.json_rows import Numbers, decoder, rows
 from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import MEASURED, Field, Leaf, Members, Parts, RowSchema
 from susurrus.topics.wire.timestamps import format_time, parse_time
 
@@ -240,10 +241,21 @@ def encode_rows(
     columns: Sequence[ColumnRows],
     levels: Sequence[bytes] | None = None,
 ) -> tuple[list[bytes], list[bytes]]:
-    """Kafka keys and values of all rows of a release, in the order of `keys` (canonical JSON). levels: JSON texts, by row.
+    """Kafka keys and values in JSON of all rows of a release, in the order of `keys` (canonical JSON). levels: JSON texts, by row.
 
     Raises ValueError when a column's length differs, or a number is not finite.
     """
+    encoded, rows = public_rows(release, keys, columns, levels)
+    return encoded, list(rows.json)
+
+
+def public_rows(
+    release: TriggerHeader,
+    keys: Sequence[bytes],
+    columns: Sequence[ColumnRows],
+    levels: Sequence[bytes] | None = None,
+) -> tuple[list[bytes], PublicRows]:
+    """The same with values for any output format."""
     level: json_rows.Members = {} if levels is None else {"level": levels}
     members: json_rows.Members = {
         "window_start": format_time(release.window_start),
@@ -258,7 +270,7 @@ def encode_rows(
         "epoch": release.epoch,
         "schema": VERSION,
     }
-    return encode_keys(release.window_start, keys, levels), rows(len(keys), members)
+    return encode_keys(release.window_start, keys, levels), PublicRows(len(keys), members)
 
 
 def encode_keys(window_start: int, keys: Sequence[bytes], levels: Sequence[bytes] | None = None) -> list[bytes]:

@@ -31,8 +31,9 @@ import numpy.typing as npt
 
 from susurrus.topics.histogram import Measured
 from susurrus.topics.wire import json_rows
-from susurrus.topics.wire.json_rows import Numbers, decoder, rows
+from susurrus.topics.wire.json_rows import Numbers, OrNull, decoder, rows
 from susurrus.topics.wire.packing import Int64s
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import MEASURED, Field, Leaf, Members, RowSchema
 
 VERSION = 2
@@ -135,7 +136,13 @@ decode_row = decoder(StreamRow, "private-stream row", VERSION)
 
 
 def encode_rows(release: StreamHeader, released: StreamColumns) -> tuple[list[bytes], list[bytes]]:
-    """Kafka keys and values, in order. Raises ValueError for numbers that are not finite or columns that do not fit."""
+    """Kafka keys and values in JSON, in order. Raises ValueError for numbers that are not finite or columns that do not fit."""
+    keys, found = public_rows(release, released)
+    return keys, list(found.json)
+
+
+def public_rows(release: StreamHeader, released: StreamColumns) -> tuple[list[bytes], PublicRows]:
+    """The same with values for any output format."""
     n = len(released.streams)
     members: json_rows.Members = {
         "stream": released.streams,
@@ -157,21 +164,17 @@ def encode_rows(release: StreamHeader, released: StreamColumns) -> tuple[list[by
         "clipped": _measured(released.clipped, released.clipped_error, "clipped"),
         "truncated": _measured(released.truncated, released.truncated_error, "truncated"),
     }
-    return rows(n, {"stream": released.streams}), rows(n, members)
+    return rows(n, {"stream": released.streams}), PublicRows(n, members)
 
 
-def _measured(estimate: npt.NDArray[np.float64], error: npt.NDArray[np.float64], name: str) -> list[bytes]:
+def _measured(estimate: npt.NDArray[np.float64], error: npt.NDArray[np.float64], name: str) -> OrNull:
     """An object or null in each row. Raises ValueError where only one of the two is missing."""
     some = ~np.isnan(estimate)
     if not np.array_equal(some, ~np.isnan(error)):
         raise ValueError(f"{name} and {name}_error are missing in different rows")
-    objects = iter(rows(int(some.sum()), {"estimate": estimate[some], "std_error": error[some]}))
-    return [next(objects) if there else b"null" for there in some.tolist()]
+    return OrNull(some, {"estimate": estimate[some], "std_error": error[some]})
 
 
-def _nullable(some: npt.NDArray[np.bool_], numbers: Numbers) -> list[bytes]:
-    """A number or null in each row. Raises ValueError for a number that is not finite."""
-    if not np.isfinite(numbers[some]).all():
-        raise ValueError("a number is not finite, which is never published")
-    found = iter(json_rows.texts(numbers[some]))
-    return [next(found) if there else b"null" for there in some.tolist()]
+def _nullable(some: npt.NDArray[np.bool_], numbers: Numbers) -> OrNull:
+    """A number or null in each row."""
+    return OrNull(some, numbers[some])

@@ -27,6 +27,7 @@ from susurrus.topics import histogram
 from susurrus.topics.histogram import ColumnRows, MeasuredColumn, TriggerHeader
 from susurrus.topics.wire import json_rows
 from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import Field, Leaf, Members, RowSchema
 from susurrus.topics.wire.timestamps import format_time, parse_time
 
@@ -91,10 +92,22 @@ def encode_rows(
     counted_from: npt.NDArray[np.int64],
     counted_until: npt.NDArray[np.int64],
 ) -> tuple[list[bytes], list[bytes]]:
-    """Kafka keys and values of all rows of a trigger, in the order of `keys` (canonical JSON).
+    """Kafka keys and values in JSON of all rows of a trigger, in the order of `keys` (canonical JSON).
 
     Raises ValueError when a column's length differs, or a number is not finite.
     """
+    encoded, rows = public_rows(header, keys, columns, counted_from, counted_until)
+    return encoded, list(rows.json)
+
+
+def public_rows(
+    header: RollingHeader,
+    keys: Sequence[bytes],
+    columns: Sequence[ColumnRows],
+    counted_from: npt.NDArray[np.int64],
+    counted_until: npt.NDArray[np.int64],
+) -> tuple[list[bytes], PublicRows]:
+    """The same with values for any output format."""
     start = format_time(header.window_start)
     members: json_rows.Members = {
         "period_start": format_time(header.period_start),
@@ -111,7 +124,7 @@ def encode_rows(
         "epoch": header.epoch,
         "schema": VERSION,
     }
-    return json_rows.rows(len(keys), {"window": start, "key": keys}), json_rows.rows(len(keys), members)
+    return json_rows.rows(len(keys), {"window": start, "key": keys}), PublicRows(len(keys), members)
 
 
 def _texts(times: npt.NDArray[np.int64]) -> list[bytes]:

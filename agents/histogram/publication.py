@@ -181,9 +181,9 @@ class Publication:
         services = self._services
         if view is None or not len(view):
             return []
-        keys, values = view.encoded(services.settings.layout, services.strategy.refined)
+        keys, rows = view.encoded(services.settings.layout, services.strategy.refined)
         topic = services.topic("rolling")
-        [messages] = services.publisher.messages([topic], keys, values, [self._stamp(window, trigger)] * len(values))
+        [messages] = services.publisher.messages([topic], keys, rows, [self._stamp(window, trigger)] * len(rows))
         return [Output(topic, self._partition, messages)]
 
     def _rows(self, window: WindowIndex, trigger: Trigger, display: Display) -> list[Output]:
@@ -195,10 +195,10 @@ class Publication:
             release = services.header_of(window, trigger)
             columns = [self._column(column, table) for column in self._columns]
             levels, keys = self._public(table.keys)
-            encoded_keys, values = histogram_codec.encode_rows(release, keys, columns, levels)
+            encoded_keys, rows = histogram_codec.public_rows(release, keys, columns, levels)
             if self._candidates is not None:
-                self._candidates.add(start, columns, values)
-            messages = services.publisher.messages(names, encoded_keys, values, [stamp] * len(values))
+                self._candidates.add(start, columns, rows.json)
+            messages = services.publisher.messages(names, encoded_keys, rows, [stamp] * len(rows))
         if display.withdrawn:
             levels, keys = self._public(display.withdrawn)
             gone = histogram_codec.encode_keys(start, keys, levels)

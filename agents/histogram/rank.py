@@ -24,6 +24,7 @@ from susurrus.topics import candidates as candidates_codec
 from susurrus.topics import top as top_codec
 from susurrus.topics.candidates import CandidatesBlock
 from susurrus.topics.histogram import RowColumns, decode_rows
+from susurrus.topics.wire.public_rows import PublicRows
 
 
 class RankStage(IntervalStage[CandidatesBlock]):
@@ -100,7 +101,7 @@ class RankStage(IntervalStage[CandidatesBlock]):
         topic = services.topic("top")
         # The trigger's time, as in the rows: the producer's own would show how long the exact input took to handle.
         stamp = self._calendar.boundary(self._calendar.interval_of(window, trigger))
-        [messages] = services.publisher.messages([topic], [key], [value], [stamp])
+        [messages] = services.publisher.messages([topic], [key], PublicRows.of_json([value]), [stamp])
         commit.outputs.append(Output(topic, 0, messages))
         self.counters["triggers"] += 1
         self.counters["rows"] += len(rows)

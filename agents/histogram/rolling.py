@@ -26,6 +26,7 @@ from susurrus.mechanisms.calendar import Trigger, WindowIndex
 from susurrus.mechanisms.histogram.rest import RestOfWindow
 from susurrus.topics import rolling as codec
 from susurrus.topics.rolling import RollingHeader
+from susurrus.topics.wire.public_rows import PublicRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,8 @@ class RollingRows:
     def __len__(self) -> int:
         return len(self.rows.keys)
 
-    def encoded(self, layout: Layout, refined: tuple[int, ...]) -> tuple[list[bytes], list[bytes]]:
-        """Kafka keys and values. refined: the measured columns that calibration changes."""
+    def encoded(self, layout: Layout, refined: tuple[int, ...]) -> tuple[list[bytes], PublicRows]:
+        """Kafka keys and rows. refined: the measured columns that calibration changes."""
         rows = self.rows
         columns = [
             column.rows(
@@ -49,7 +50,7 @@ class RollingRows:
             )
             for column in layout.published
         ]
-        return codec.encode_rows(self.header, rows.keys, columns, self.counted_from, self.counted_until)
+        return codec.public_rows(self.header, rows.keys, columns, self.counted_from, self.counted_until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

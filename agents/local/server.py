@@ -44,6 +44,7 @@ from susurrus.topics.histogram import Measured
 from susurrus.topics.report_totals import BUCKETS
 from susurrus.topics.threshold import ThresholdRecord
 from susurrus.topics.wire.packing import Kind, kind_of
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.timestamps import format_time
 
 METHOD = "log-wave-shape-2"
@@ -258,7 +259,7 @@ class ServerStage(LocalStage):
             return []
         keys, values = zip(*rows, strict=True)
         topic, stamps = self.services.topic("estimate"), map(self._intervals.end, intervals)
-        [messages] = self.services.publisher.messages([topic], keys, values, stamps)
+        [messages] = self.services.publisher.messages([topic], keys, PublicRows.of_json(values), stamps)
         return [Output(topic, 0, messages)]
 
     def _estimate(self, interval: Interval, versions: dict[int, Totals]) -> estimate_codec.EstimateRow:

@@ -5,6 +5,7 @@ from typing import Any
 
 from susurrus.agents.formats.outputs.format import Writer
 from susurrus.topics.receipt import Receipt
+from susurrus.topics.wire.public_rows import PublicRows
 
 
 class Publisher:
@@ -24,9 +25,9 @@ class Publisher:
             self._writers = self._make_writers()
 
     def messages(
-        self, topics: Sequence[str], keys: Sequence[bytes], rows: Sequence[bytes], stamps: Iterable[int]
+        self, topics: Sequence[str], keys: Sequence[bytes], rows: PublicRows, stamps: Iterable[int]
     ) -> list[list[dict[str, Any]]]:
-        """Returns for each topic the messages of the same rows, which are JSON. stamps: ms.
+        """Returns for each topic the messages of the same rows. stamps: ms.
 
         The producer writes into the messages, so topics cannot share them. They share what is encoded.
         """
@@ -38,7 +39,7 @@ class Publisher:
             writer = self._writers.get(topic)
             name = None if writer is None else writer.schema_id
             if name not in encoded:
-                encoded[name] = rows if writer is None else writer.encode(rows)
+                encoded[name] = rows.json if writer is None else writer.encode(rows)
             found.append(
                 [
                     {"key": key, "value": value, "timestamp": stamp, **self._extra}

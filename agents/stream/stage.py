@@ -178,8 +178,8 @@ class StreamStage(Stage):
         release = codec.StreamHeader(
             method=self._settings.method, epsilon=self._settings.epsilon, epoch=self.services.ledger.epoch
         )
-        keys, values = codec.encode_rows(release, codec.StreamColumns(streams=names, **columns))
-        [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, values, stamps)
+        keys, rows = codec.public_rows(release, codec.StreamColumns(streams=names, **columns))
+        [messages] = self.services.publisher.messages([self.services.topic("private-stream")], keys, rows, stamps)
         self._messages += messages
 
     def commits(self, now: int) -> Iterator[Commit]:

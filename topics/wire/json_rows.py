@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,19 +13,32 @@ from susurrus.topics.wire.timestamps import parse_time
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
-Members = Mapping[str, "str | float | Numbers | Sequence[bytes] | Members | OfSomeRows"]
-"""A JSON object: by name a constant, a column of numbers, a column of JSON texts, or an object, also one of some rows."""
+Value: TypeAlias = "str | float | Numbers | Sequence[bytes] | Members | OfSomeRows | OrNull"
+"""What rows have in one place: a constant, a column of numbers, a column of JSON texts, or an object, also one of some rows."""
+Members: TypeAlias = Mapping[str, Value]
+"""A JSON object: by name what its members are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfSomeRows:
     """An object that only some rows have; the others have no such member. It is not the first member of its object.
 
-    rows: bool[n]. members: columns of the k rows that have it, in their order; at least one.
+    rows: bool[n]. of: columns of the k rows that have it, in their order; at least one.
     """
 
     rows: npt.NDArray[np.bool_]
-    members: Members
+    of: Members
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrNull:
+    """A number or an object that only some rows have; the others have null.
+
+    rows: bool[n]. of: columns of the k rows that have it, in their order.
+    """
+
+    rows: npt.NDArray[np.bool_]
+    of: Numbers | Members
 
 
 def rows(n: int, members: Members) -> list[bytes]:
@@ -33,55 +46,77 @@ def rows(n: int, members: Members) -> list[bytes]:
 
     Raises ValueError where a number is not finite, which is never published, or a column has another length.
     """
+    check(members, "", n)
+    return checked_rows(n, members)
+
+
+def checked_rows(n: int, members: Members) -> list[bytes]:
+    """The same of members that are checked."""
     columns: list[Sequence[bytes]] = []
-    pattern = _template(members, "", n, columns)
-    return [pattern % fields for fields in zip(*columns, strict=True)]
+    pattern = _template(members, n, columns)
+    return [pattern % fields for fields in zip(*columns, strict=True)] if columns else [pattern % ()] * n
 
 
-def _template(
-    value: "str | float | Numbers | Sequence[bytes] | Members", name: str, n: int, columns: list[Sequence[bytes]]
-) -> bytes:
+def check(value: Value, name: str, n: int) -> None:
+    """Raises ValueError where a number is not finite, or a column has another length. name: of the member, with a dot before it."""
+    if isinstance(value, Mapping):
+        for inner, of in value.items():
+            check(of, f"{name}.{inner}", n)
+    elif isinstance(value, OfSomeRows | OrNull):
+        if value.rows.shape != (n,):
+            raise ValueError(f"{name[1:]} has rows of shape {value.rows.shape} and does not fit {n} rows")
+        check(value.of, name, int(np.count_nonzero(value.rows)))
+    elif not isinstance(value, str):
+        if isinstance(value, int | float | np.ndarray) and not np.isfinite(value).all():
+            raise ValueError(f"a number of {name[1:]} is not finite, which is never published")
+        if isinstance(value, int | float):
+            return
+        shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
+        if shape != (n,):
+            raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
+
+
+def _template(value: Value, n: int, columns: list[Sequence[bytes]]) -> bytes:
     """The template of a value, whose columns are added to ``columns``.
 
     Not a function inside `rows`: one that calls itself is a cycle, and would keep the columns of every release until Python's
     collector runs.
     """
     if isinstance(value, Mapping):
-        parts = [_member(of, f"{name}.{inner}", inner, n, columns) for inner, of in value.items()]
-        return b"{" + b"".join(parts)[1:] + b"}"
+        return b"{" + b"".join(_member(of, inner, n, columns) for inner, of in value.items())[1:] + b"}"
     if isinstance(value, str):
         return _literal(value)
-    if isinstance(value, int | float | np.ndarray) and not np.isfinite(value).all():
-        raise ValueError(f"a number of {name[1:]} is not finite, which is never published")
     if isinstance(value, int | float):
         return msgspec.json.encode(value)
-    shape = value.shape if isinstance(value, np.ndarray) else (len(value),)
-    if shape != (n,):
-        raise ValueError(f"{name[1:]} has shape {shape} and does not fit {n} rows")
-    columns.append(texts(value) if isinstance(value, np.ndarray) else value)
+    if isinstance(value, OfSomeRows):
+        raise TypeError("an object of some rows is a member of another")
+    if isinstance(value, OrNull):
+        columns.append(spread(_texts_of(value), value.rows, b"null"))
+    else:
+        columns.append(texts(value) if isinstance(value, np.ndarray) else value)
     return b"%b"
 
 
-def _member(
-    of: "str | float | Numbers | Sequence[bytes] | Members | OfSomeRows",
-    name: str,
-    inner: str,
-    n: int,
-    columns: list[Sequence[bytes]],
-) -> bytes:
-    """The template of a member with the comma before it. inner: the last part of its name."""
+def _member(of: Value, inner: str, n: int, columns: list[Sequence[bytes]]) -> bytes:
+    """The template of a member with the comma before it. inner: its name."""
     if not isinstance(of, OfSomeRows):
-        return b"," + _literal(inner) + b":" + _template(of, name, n, columns)
-    if of.rows.shape != (n,):
-        raise ValueError(f"{name[1:]} has rows of shape {of.rows.shape} and does not fit {n} rows")
-    some = np.flatnonzero(of.rows)
-    theirs: list[Sequence[bytes]] = []
-    pattern = _member(of.members, name, inner, len(some), theirs)
-    texts_of = [b""] * n
-    for row, fields in zip(some.tolist(), zip(*theirs, strict=True), strict=True):
-        texts_of[row] = pattern % fields
-    columns.append(texts_of)
+        return b"," + _literal(inner) + b":" + _template(of, n, columns)
+    before = b"," + msgspec.json.encode(inner) + b":"
+    columns.append(spread([before + text for text in _texts_of(of)], of.rows, b""))
     return b"%b"
+
+
+def _texts_of(value: OfSomeRows | OrNull) -> list[bytes]:
+    """The JSON of the rows that have something."""
+    if isinstance(value.of, np.ndarray):
+        return texts(value.of)
+    return checked_rows(int(np.count_nonzero(value.rows)), value.of)
+
+
+def spread(made: Sequence[bytes], some: npt.NDArray[np.bool_], otherwise: bytes) -> list[bytes]:
+    """What was made for some rows, in their places; the other rows have one text. some: bool[n]."""
+    found = iter(made)
+    return [next(found) if there else otherwise for there in some.tolist()]
 
 
 def _literal(constant: str) -> bytes:

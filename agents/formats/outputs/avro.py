@@ -8,6 +8,7 @@ from io import BytesIO
 from types import MappingProxyType
 from typing import Any
 
+from susurrus.agents.formats.outputs.avro_columns import AvroColumns
 from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.wire.row_schema import Leaf, RowSchema, Several, Type
@@ -40,6 +41,7 @@ class AvroRows(RegisteredRows):
     packages = ("confluent_kafka.schema_registry.avro", "fastavro")
     written = MappingProxyType({Leaf.INSTANT: parse_time, Leaf.SCALAR: _branch})
     read = MappingProxyType({Leaf.INSTANT: instant_text, Leaf.SCALAR: _plain})
+    columns = AvroColumns
 
     @classmethod
     def text(cls, schema: RowSchema, namespace: str) -> str:

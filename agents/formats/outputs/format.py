@@ -1,4 +1,4 @@
-"""The interface of an output format: rows as JSON in, a topic's values out, and back."""
+"""The interface of an output format: rows in, a topic's values out, and back."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from susurrus.agents.formats.registry import Registry
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import RowSchema
 
 Reader = Callable[[bytes], bytes]
@@ -17,8 +18,8 @@ class Writer:
     """Writes rows of one topic. schema_id: of the registered schema; writers with the same one write the same bytes."""
 
     schema_id: int | None
-    encode: Callable[[Sequence[bytes]], Sequence[bytes]]
-    """Turns rows as JSON into the topic's values."""
+    encode: Callable[[PublicRows], Sequence[bytes]]
+    """Turns rows into the topic's values."""
 
 
 class OutputFormat(ABC):

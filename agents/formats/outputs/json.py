@@ -32,7 +32,7 @@ class JsonRows(OutputFormat):
 
     def writer(self, topic: str, schema: RowSchema, namespace: str) -> Writer:
         """The rows as they are."""
-        return Writer(None, lambda rows: rows)
+        return Writer(None, lambda rows: rows.json)
 
     def reader(self, schema: RowSchema, namespace: str) -> Reader:
         """The values as they are."""

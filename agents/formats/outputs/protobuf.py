@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import Any
 
+from susurrus.agents.formats.outputs.protobuf_columns import ProtobufColumns
 from susurrus.agents.formats.outputs.registered import END_OF_LONG, RegisteredRows, instant_text, serializer_properties
 from susurrus.topics.wire.row_schema import Leaf, Members, Parts, RowSchema, Several, Type
 from susurrus.topics.wire.timestamps import parse_time
@@ -51,6 +52,8 @@ class ProtobufRows(RegisteredRows):
     packages = ("confluent_kafka.schema_registry.protobuf", "google.protobuf.descriptor_pool")
     written = MappingProxyType({Leaf.INSTANT: _timestamp, Leaf.SCALAR: _scalar})
     read = MappingProxyType({Leaf.INSTANT: instant_text, Leaf.SCALAR: _plain})
+    columns = ProtobufColumns
+    place = b"\0"  # the row is the first message of its file
 
     @classmethod
     def text(cls, schema: RowSchema, namespace: str) -> str:

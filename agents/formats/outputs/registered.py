@@ -1,11 +1,14 @@
-"""Rows by a registered schema, in Confluent's wire format, through confluent-kafka's serialisers.
+"""Rows by a registered schema, in Confluent's wire format: column by column, or through confluent-kafka's serialisers.
+
+A release comes as columns, and is written as columns (column_writer.py), with the bytes that the serialiser would write. Rows that
+are written one by one, or hold lists, go through the serialiser.
 
 The subject is ``<topic>-value``. The schema is looked up when a worker starts, and registered where it is not there. From then on
 the worker writes that one id and asks nothing: a row has the same bytes after a crash, and in every worker.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final
@@ -16,7 +19,9 @@ from susurrus.agents.formats.framing import MAGIC, PREFIX
 from susurrus.agents.formats.outputs.format import OutputFormat, Reader, Writer
 from susurrus.agents.formats.registry import NOT_FOUND, Registry, optional_modules
 from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
+from susurrus.topics.wire.column_writer import ColumnWriter
 from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import Leaves, RowSchema, converted, restored
 from susurrus.topics.wire.timestamps import format_time, milliseconds_of
 
@@ -48,6 +53,10 @@ class RegisteredRows(OutputFormat):
     """Turns a JSON value's leaves into those that the serialiser takes."""
     read: ClassVar[Leaves]
     """Back."""
+    columns: ClassVar[type[ColumnWriter]]
+    """Writes rows that come as columns, with the bytes that the serialiser would write."""
+    place: ClassVar[bytes] = b""
+    """What stands between the schema's id and a row."""
 
     def __init__(self, registry: Registry | None) -> None:
         super().__init__(registry)
@@ -85,9 +94,13 @@ class RegisteredRows(OutputFormat):
         convert = converted(schema.members, self.written)
         context = SerializationContext(topic, MessageField.VALUE)
         decode = msgspec.json.Decoder().decode
+        prefix = MAGIC + schema_id.to_bytes(PREFIX - len(MAGIC), "big") + self.place
+        columns = self.columns(schema, prefix) if ColumnWriter.writes(schema.members) else None
 
-        def encode(rows: Sequence[bytes]) -> list[bytes]:
-            return [serialize(convert(decode(row)), context) for row in rows]
+        def encode(rows: PublicRows) -> list[bytes]:
+            if columns is not None and rows.members is not None:
+                return columns.write(rows)
+            return [serialize(convert(decode(row)), context) for row in rows.json]
 
         return Writer(schema_id, encode)
 

@@ -17,6 +17,7 @@ from susurrus.mechanisms.errors import ConfigurationError, RegistryAway
 from susurrus.topics import estimate, histogram, private_stream, top
 from susurrus.topics.wire.json_rows import decoder
 from susurrus.topics.wire.packing import MalformedRecord
+from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import RowSchema
 from tests.registry import relay
 from tests.web_server import answering
@@ -188,6 +189,11 @@ def topic_of(path: Path) -> str:
     return f"{path.parent.name}.{path.name}".replace("_", "-")
 
 
+def rows_of(row: dict[str, Any], number: int = 1) -> PublicRows:
+    """The same row several times, as JSON."""
+    return PublicRows.of_json([json.dumps(row).encode()] * number)
+
+
 @pytest.fixture
 def proxy(schema_registry: str) -> Iterator[tuple[str, list[str]]]:
     """The registry behind an address of its own, and every request that came through it."""
@@ -202,7 +208,7 @@ def test_a_row_reads_back(schema_registry: str, tmp_path: Path, form: str, kind:
     schema, record, row = ROWS[kind]
     own = target(form, schema_registry if OUTPUT_FORMATS[form].registered else None)
     text, topic = json.dumps(row).encode(), topic_of(tmp_path)
-    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([text])
+    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode(PublicRows.of_json([text]))
     read, decode = reader_of(own, schema, NAMESPACE), decoder(record, "row", schema.version)
     assert (value == text) == (form == "json")
     assert decode(read(value)) == decode(text)
@@ -216,7 +222,7 @@ def test_a_row_reads_back(schema_registry: str, tmp_path: Path, form: str, kind:
 def test_bytes_that_are_no_row_are_malformed(schema_registry: str, tmp_path: Path, form: str) -> None:
     schema, _, row = ROWS["histogram"]
     own, topic = target(form, schema_registry), topic_of(tmp_path)
-    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([json.dumps(row).encode()])
+    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode(rows_of(row))
     read = reader_of(own, schema, NAMESPACE)
     with pytest.raises(MalformedRecord, match="HistogramRow"):
         read(value[:-3])
@@ -232,7 +238,7 @@ def test_all_workers_write_the_same_bytes_and_ask_only_when_they_start(
     for _ in range(2):
         writers = writers_of(target(form, url), dict.fromkeys(topics, schema), NAMESPACE)
         at_start = len(asked)
-        found += [writers[topic].encode([json.dumps(row).encode()] * 3) for topic in topics]
+        found += [writers[topic].encode(rows_of(row, 3)) for topic in topics]
         assert len(asked) == at_start
     assert at_start > 0
     assert len({value for values in found for value in values}) == 1
@@ -258,9 +264,7 @@ def test_a_foreign_client_reads_avro_by_the_registered_schema(schema_registry: s
 
     schema, _, row = ROWS["histogram"]
     topic = topic_of(tmp_path)
-    [value] = writers_of(target("avro", schema_registry), {topic: schema}, NAMESPACE)[topic].encode(
-        [json.dumps(row).encode()]
-    )
+    [value] = writers_of(target("avro", schema_registry), {topic: schema}, NAMESPACE)[topic].encode(rows_of(row))
     with SchemaRegistryClient({"url": schema_registry}) as client:
         assert client.get_latest_version(f"{topic}-value").schema_id == int.from_bytes(value[1:5], "big")
         registered = client.get_schema(int.from_bytes(value[1:5], "big")).schema_str
@@ -284,9 +288,7 @@ def test_a_foreign_client_reads_protobuf_by_the_registered_schema(schema_registr
 
     schema, _, row = ROWS["histogram"]
     topic = topic_of(tmp_path)
-    [value] = writers_of(target("protobuf", schema_registry), {topic: schema}, NAMESPACE)[topic].encode(
-        [json.dumps(row).encode()]
-    )
+    [value] = writers_of(target("protobuf", schema_registry), {topic: schema}, NAMESPACE)[topic].encode(rows_of(row))
     with SchemaRegistryClient({"url": schema_registry}) as client:
         text = client.get_schema(int.from_bytes(value[1:5], "big"), fmt="serialized").schema_str
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
@@ -371,6 +373,6 @@ def test_what_is_no_registry_is_named(schema_registry: str, tmp_path: Path) -> N
 def test_a_reader_with_another_registry_is_told(schema_registry: str, tmp_path: Path) -> None:
     schema, _, row = ROWS["estimate"]
     own, topic = target("avro", schema_registry), topic_of(tmp_path)
-    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode([json.dumps(row).encode()])
+    [value] = writers_of(own, {topic: schema}, NAMESPACE)[topic].encode(rows_of(row))
     with pytest.raises(ConfigurationError, match="does not know schema id=2147483000"):
         reader_of(own, schema, NAMESPACE)(value[:1] + (2_147_483_000).to_bytes(4, "big") + value[5:])

@@ -12,9 +12,11 @@ mod facts;
 mod found;
 mod framed;
 mod json;
+mod keys;
 mod numbers;
 mod protobuf;
 mod results;
+mod rows;
 mod scanner;
 mod slots;
 mod text;
@@ -33,5 +35,6 @@ fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(protobuf::protobuf_program, module)?)?;
     module.add_function(wrap_pyfunction!(batch::records, module)?)?;
     module.add_function(wrap_pyfunction!(batch::plain_attributes, module)?)?;
-    module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)
+    module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)?;
+    module.add_function(wrap_pyfunction!(rows::write_rows, module)?)
 }
