@@ -14,7 +14,6 @@ State key: ``c`` window -> digest of its newest trigger.
 
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -190,7 +189,7 @@ class Publication:
         services, start, table = self._services, self._calendar.window_start(window), display.rows
         stamp = self._stamp(window, trigger)
         names = [services.topic(name) for name in ("histogram", "latest")]
-        messages: list[list[dict[str, Any]]] = [[], []]
+        outputs = []
         if table.keys:
             release = services.header_of(window, trigger)
             columns = [self._column(column, table) for column in self._columns]
@@ -199,11 +198,13 @@ class Publication:
             if self._candidates is not None:
                 self._candidates.add(start, columns, rows.json)
             messages = services.publisher.messages(names, encoded_keys, rows, [stamp] * len(rows))
+            outputs += [Output(name, self._partition, rows) for name, rows in zip(names, messages, strict=True)]
         if display.withdrawn:
             levels, keys = self._public(display.withdrawn)
             gone = histogram_codec.encode_keys(start, keys, levels)
-            messages[1] += services.publisher.withdrawals(gone, [stamp] * len(gone))
-        return [Output(topic, self._partition, rows) for topic, rows in zip(names, messages, strict=True) if rows]
+            messages_of_gone = services.publisher.withdrawals(gone, [stamp] * len(gone))
+            outputs.append(Output(names[1], self._partition, messages_of_gone))
+        return outputs
 
     def _public(self, keys: list[bytes]) -> tuple[list[bytes] | None, list[bytes]]:
         """(levels as JSON, None without any; keys) of rows, as the public knows them."""

@@ -1,6 +1,6 @@
 """One step of a partition, as a stage hands it to its task: outputs, state and input position, all or nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ class Output:
 
     topic: str
     partition: int
-    messages: list[dict[str, Any]]
+    messages: Sequence[dict[str, Any]]
     headers: list[list[tuple[str, bytes]]] | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     """How many dead letters there are, by the name of the reason."""

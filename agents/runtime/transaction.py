@@ -156,7 +156,7 @@ class Transactions:
                         self.mark_alive()
                         producer.poll(0.1)
             return
-        messages = output.messages
+        messages = list(output.messages)
         while messages:
             # librdkafka takes what fits its queue and marks the rest, in order of failure.
             producer.produce_batch(output.topic, messages, partition=output.partition)
