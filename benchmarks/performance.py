@@ -23,6 +23,7 @@ FULL: dict[str, list[str]] = {
     "recovery": [],
     "trigger": ["--keys", "10000,1000000,10000000"],
     "replay": [],
+    "output_formats": [],
 }
 QUICK: dict[str, list[str]] = {
     "throughput": ["--records", "50000", "--runs", "1"],
@@ -30,6 +31,7 @@ QUICK: dict[str, list[str]] = {
     "recovery": ["--users", "20000", "--runs", "1"],
     "trigger": ["--keys", "5000,20000", "--touched", "1000", "--triggers", "24,96"],
     "replay": ["--records", "5000", "--triggers", "24"],
+    "output_formats": ["--rows", "20000"],
 }
 
 

@@ -233,6 +233,34 @@ def replay() -> Iterator[str]:
     yield from table(["T", "records", *(f"{name}, intervals/s" for name in strategies)], body)
 
 
+WRITTEN_BY = {
+    "compiled": "columns, compiled",
+    "python": "columns, Python",
+    "serialiser": "row by row, the libraries' serialisers",
+}
+
+
+def output_formats() -> Iterator[str]:
+    body = []
+    for row in _rows("output_formats"):
+        if row["format"] == "json" and row["path"] != "compiled":
+            continue  # JSON has one path
+        by = "columns" if row["format"] == "json" else WRITTEN_BY[row["path"]]
+        memory = row["memory_mb"]
+        figures = [f"{row['seconds_a_million']:.2f}", f"{row['of_json']:.2f}", f"{row['bytes_a_row']:,}"]
+        body.append([row["rows_are"], row["format"], by, *figures, "" if memory is None else f"{memory:,}"])
+    header = [
+        "key and values",
+        "format",
+        "written by",
+        "s a million rows",
+        "speed, × JSON",
+        "bytes a row",
+        "memory, MB",
+    ]
+    yield from table(header, body)
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "throughput": throughput,
     "throughput-rows": throughput_rows,
@@ -244,4 +272,5 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "recovery": recovery,
     "trigger": trigger,
     "replay": replay,
+    "output-formats": output_formats,
 }
