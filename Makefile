@@ -19,6 +19,10 @@ FILES := $(shell { cat pyproject.toml setup.py $(LOCK) $(RUST); find agents mech
 	-not -path '*/rust/target/*' -not -name '_compiled*' | sort; command -v cargo; echo "$$SUSURRUS_BUILD_COMPILED"; } | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/installed-$(FILES)
 OUTCOME := build/compiled/outcome.txt
+# What wheels are built and looked at with, in an environment of its own.
+WHEELS_LOCK := deploy/requirements-wheels.lock
+WHEELS_TOOLS := build/wheels-tools
+WHEELS_ARGS ?=
 # A command for each crate, if the compiled loops were built here; else one line says loudly that it is left out.
 EACH_CRATE = @grep -q '^Compiled loops' $(OUTCOME) || { echo "RUST SOURCES NOT CHECKED: $$(cat $(OUTCOME))"; exit 0; }; \
 	for crate in $(CRATES); do echo "$$crate: $(1)"; \
@@ -40,7 +44,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) -
 TEST_PROCESSES ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pure check durations format format-check lint types imports bench campaign docs lock audit-dependencies install clean
+.PHONY: help demo test test-pure check durations format format-check lint types imports bench campaign docs wheels lock audit-dependencies install clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,7 +103,17 @@ lock: $(INSTALLED)  ## fit the lock files to pyproject.toml (LOCK_ARGS=--upgrade
 	$(BIN)/$(COMPILE) pyproject.toml --extra dev --group build -o $(LOCK); \
 	$(BIN)/$(COMPILE) pyproject.toml --extra formats --extra registry -c $(LOCK) -o deploy/requirements.lock; \
 	$(BIN)/$(COMPILE) --group image -c $(LOCK) -o deploy/requirements-build.lock; \
-	$(BIN)/$(COMPILE) --no-deps --group charts -c $(LOCK) -o deploy/requirements-dashboard.lock
+	$(BIN)/$(COMPILE) --no-deps --group charts -c $(LOCK) -o deploy/requirements-dashboard.lock; \
+	$(BIN)/$(COMPILE) --group wheels -c $(LOCK) -o $(WHEELS_LOCK)
+
+wheels: $(WHEELS_TOOLS)  ## the source distribution and the wheels of a release, into dist/ (WHEELS_ARGS="--only native" for this machine's alone)
+	$</bin/python -m deploy.wheels $(WHEELS_ARGS)
+
+$(WHEELS_TOOLS): $(WHEELS_LOCK)
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later found; install one, or run make PYTHON=/path/to/python"; exit 1; }
+	rm -rf $@ && $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(WHEELS_LOCK)
+	@touch $@
 
 audit-dependencies: $(INSTALLED)  ## known security advisories of what the lock files name, where PyPI or OSV can be asked
 	$(BIN)/python deploy/audit.py

@@ -2,7 +2,10 @@
 
 Each is a Rust crate beside the Python code that it speeds up. Without cargo, with one that is too old, or without crates.io the
 package is built in pure Python, which computes the same. $SUSURRUS_BUILD_COMPILED=1 makes that an error (continuous integration
-and the image do), =0 does not try. build/compiled/outcome.txt has one line about what was done.
+and deploy/wheels.py do), =0 does not try. build/compiled/outcome.txt has one line about what was done.
+
+$SUSURRUS_BUILD_TARGET names another machine to build for, as cargo-zigbuild does: aarch64-unknown-linux-gnu.2.17. Only
+deploy/wheels.py sets it, and what else such a build needs.
 """
 
 import os
@@ -23,6 +26,7 @@ BUILT = Path("build/compiled").absolute()
 # Commands for whose result the modules are needed; asked for metadata or a source distribution, nothing is compiled.
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 CARGO = os.environ.get("CARGO", "cargo")
+TARGET = os.environ.get("SUSURRUS_BUILD_TARGET", "")
 MISSING = "no cargo that runs was found"
 
 
@@ -44,15 +48,20 @@ class TakeBuilt(build_ext):
 
 def library(module: str) -> Path:
     """The file that cargo makes of a module's crate."""
-    suffix = {"darwin": ".dylib"}.get(sys.platform, ".so")
-    folder = target_of(module) / "release"
+    suffix = ".dylib" if for_macos() else ".so"
+    folder = target_of(module) / re.sub(r"\.[\d.]+$", "", TARGET) / "release"
     return folder / f"lib{tomllib.loads((CRATES[module] / 'Cargo.toml').read_text())['lib']['name']}{suffix}"
 
 
 def target_of(module: str) -> Path:
-    """Where cargo keeps what it made, so that the next build takes seconds; one folder for each crate, as both libraries have
-    the same name."""
-    return Path(os.environ.get("CARGO_TARGET_DIR") or BUILT, CRATES[module].parent.name)
+    """Where cargo keeps what it made, so that the next build takes seconds. One folder for each crate, so that both are built at
+    once; for another machine one folder, so that what both crates use, which may be all of Rust's library, is built once."""
+    return Path(os.environ.get("CARGO_TARGET_DIR") or BUILT, "" if TARGET else CRATES[module].parent.name)
+
+
+def for_macos() -> bool:
+    """Whether the machine that will run the modules has macOS."""
+    return "-apple-" in TARGET if TARGET else sys.platform == "darwin"
 
 
 def compile_all() -> str:
@@ -65,12 +74,15 @@ def compile_all() -> str:
         "PYO3_NO_PYTHON": "1",
         "PYO3_BUILD_EXTENSION_MODULE": "1",
         "CARGO_NET_RETRY": os.environ.get("CARGO_NET_RETRY", "1"),
+        # What a module says of itself: `susurrus --version`, preflight and a worker show it.
+        "SUSURRUS_BUILT_BY": f"{rustc()} for {TARGET}" if TARGET else rustc(),
     }
     processes = {}
     for module, crate in CRATES.items():
-        command = [CARGO, "rustc", "--lib", "--crate-type", "cdylib", "--locked", "--release", "--quiet"]
+        command = ["cargo-zigbuild", "rustc", "--target", TARGET] if TARGET else [CARGO, "rustc"]
+        command += ["--lib", "--crate-type", "cdylib", "--locked", "--release", "--quiet"]
         command += ["--manifest-path", str(crate / "Cargo.toml"), "--target-dir", str(target_of(module))]
-        if sys.platform == "darwin":
+        if for_macos():
             command += ["--", "-C", "link-arg=-undefined", "-C", "link-arg=dynamic_lookup"]
         processes[module] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     said = {module: process.communicate()[1] for module, process in processes.items()}
@@ -94,6 +106,15 @@ def compiler() -> str:
     if found is None or tuple(map(int, found.groups())) < max(needed()):
         raise NotBuilt(f"{' '.join(said.split()[:2])} is too old")
     return " ".join(said.split()[:2])
+
+
+def rustc() -> str:
+    """Name and version of the compiler that cargo calls."""
+    try:
+        command = [os.environ.get("RUSTC", "rustc"), "--version"]
+        return " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[:2])
+    except (OSError, subprocess.CalledProcessError):
+        return "rustc"  # cargo is configured with a path of its own
 
 
 def needed() -> Iterator[tuple[int, ...]]:

@@ -1,7 +1,8 @@
 """The wheel, built and installed as a user does it: in an environment of its own, away from the sources.
 
 With this Python; also with the interpreters that $SUSURRUS_TEST_PYTHONS names (paths, with ":" between them). With the compiled
-loops where this machine can build them; a wheel without them can be built, and is looked at, everywhere.
+loops where this machine can build them; a wheel without them can be built, and is looked at, everywhere. $SUSURRUS_TEST_WHEELS
+names a folder of `make wheels`: then the wheel that users of this machine's kind get is tested, and not one that is built here.
 """
 
 import json
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 from susurrus.agents.broker.artefacts import KafkaUnavailableError, fetch_jars
 from susurrus.agents.broker.network import free_ports
@@ -53,10 +56,26 @@ class Environment:
 
     def run(self, *command: str | Path) -> str:
         """Standard output. AssertionError with all output where the command fails."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        done = subprocess.run(command, cwd=self.home, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=self.home, env=self.environment(), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    def environment(self) -> dict[str, str]:
+        """Of a machine that has no Rust: what is found by its names writes to `asked`, and fails."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CARGO"))}
+        hidden = self.home / "no-rust"
+        hidden.mkdir(exist_ok=True)
+        for name in ("cargo", "rustc", "rustup"):
+            (hidden / name).write_text(f"#!/bin/sh\necho {name} >>'{self.asked}'\nexit 127\n")
+            (hidden / name).chmod(0o755)
+        return environment | {"PATH": f"{hidden}{os.pathsep}{environment['PATH']}"}
+
+    @property
+    def asked(self) -> Path:
+        """Which programs of Rust were called; there is no such file where none was."""
+        return self.home / "asked"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +95,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(copy: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The source distribution, and the wheel that is made of it."""
+    if made := os.environ.get("SUSURRUS_TEST_WHEELS"):
+        return {"sdist": Path(made) / f"susurrus-{VERSION}.tar.gz", "wheel": for_this_machine(Path(made))}
     folder = tmp_path_factory.mktemp("dist")
     # Cargo's cache, so that only the first run compiles what the crates need.
     build(copy, folder, CARGO_TARGET_DIR=str(ROOT / "build" / "tested"))
@@ -95,6 +116,14 @@ def build(source: Path, folder: Path, *options: str, **environment: str) -> None
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def for_this_machine(folder: Path) -> Path:
+    """The wheel that pip would choose here. AssertionError where there is none."""
+    here = set(sys_tags())
+    wheels = [each for each in folder.glob(f"susurrus-{VERSION}-*.whl") if here & parse_wheel_filename(each.name)[3]]
+    [wheel] = [each for each in wheels if not each.name.endswith("-py3-none-any.whl")]
+    return wheel
 
 
 def contents(wheel: Path) -> set[str]:
@@ -141,6 +170,22 @@ def test_a_wheel_with_compiled_loops_is_for_one_platform_and_every_python(
     assert found == f"{os.environ.get('SUSURRUS_COMPILED') != '0'}\n"
 
 
+def test_a_machine_without_rust_publishes_the_same_by_the_wheel_and_in_pure_python(
+    built: dict[str, Path], installed: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if built["wheel"].name.endswith("-py3-none-any.whl"):
+        pytest.skip("NO RUST HERE: a wheel with the compiled loops is not built, and not tested")
+    monkeypatch.setenv("SUSURRUS_COMPILED", "1")
+    compiled, loops = installed.python(ROOT / "tests" / "installed_run.py").splitlines()
+    assert re.search(r"INFO .*the hot loops are compiled, by rustc \d", loops)
+    monkeypatch.setenv("SUSURRUS_COMPILED", "0")
+    pure, loops = installed.python(ROOT / "tests" / "installed_run.py").splitlines()
+    assert "WARNING" in loops
+    assert "SUSURRUS_COMPILED=0: the hot loops run in pure Python" in loops
+    assert compiled == pure
+    assert not installed.asked.exists(), installed.asked.read_text()
+
+
 def test_a_machine_without_rust_gets_a_wheel_in_pure_python(copy: Path, tmp_path: Path) -> None:
     """And a module that another build left in the sources does not slip in."""
     build(copy, tmp_path, "--wheel", CARGO="no-such-cargo", SUSURRUS_BUILD_COMPILED="")
@@ -175,7 +220,12 @@ def test_the_source_distribution_has_what_the_wheel_is_made_of(built: dict[str, 
 
 
 def test_the_version_is_the_projects(installed: Environment) -> None:
-    assert installed.susurrus("--version") == f"susurrus {VERSION}\n"
+    version, loops = installed.susurrus("--version").splitlines()
+    assert version == f"susurrus {VERSION}"
+    assert (
+        loops
+        == installed.python("-c", "from susurrus.agents.operations.compiled import finding; print(finding())").strip()
+    )
 
 
 def test_the_demonstration_runs(installed: Environment) -> None:

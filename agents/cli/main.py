@@ -144,10 +144,13 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from susurrus.agents.operations.compiled import finding  # no other call of this module needs the compiled loops
+
         try:
             out().print(f"susurrus {version_of('susurrus')}")
         except PackageNotFoundError:
             out().print("susurrus (run from its sources, not installed)")
+        out().print(str(finding()), soft_wrap=True)
         raise typer.Exit
 
 
@@ -155,7 +158,13 @@ def _version(wanted: bool) -> None:
 def main(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of errors.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version, and whether the hot loops are compiled.",
+            callback=_version,
+            is_eager=True,
+        ),
     ] = False,
 ) -> None:
     """Private histograms and streams from raw Kafka topics."""

@@ -1,4 +1,5 @@
-"""Whether this process runs the compiled loops (decision 34), as an operator reads it: in a worker's log, and from preflight.
+"""Whether this process runs the compiled loops (decision 34), as an operator reads it: in a worker's log and on its page, from
+preflight, and from `susurrus --version`.
 
 Results are the same either way; only the speed differs. topics/compiled.py and mechanisms/compiled.py look for the modules.
 """
@@ -17,7 +18,9 @@ _RUST: Final = "1.83"
 def finding() -> Finding:
     """Ok where both modules are loaded; otherwise a warning, with what that costs."""
     if topics.compiled is not None and mechanisms.compiled is not None:
-        return Finding("compiled loops", "ok", "the hot loops are compiled")
+        # As they are built together, one compiler built both. Cargo alone, without setup.py, leaves no name.
+        built_by = getattr(topics.compiled, "BUILT_BY", None)
+        return Finding("compiled loops", "ok", "the hot loops are compiled" + (f", by {built_by}" if built_by else ""))
     text = "the hot loops run in pure Python: the same results, for about twice the processor time per record"
     action = (
         f"install Susurrus from a wheel for this platform, or install Rust {_RUST} or later and then Susurrus again"

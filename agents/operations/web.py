@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from susurrus.agents.config.settings import Settings
 from susurrus.agents.connections import Connections
 from susurrus.agents.logs import SILENT, describe
+from susurrus.agents.operations import compiled
 from susurrus.agents.operations.metrics import state_of
 from susurrus.agents.runtime.host import CONNECTIONS
 from susurrus.agents.runtime.supervisor import Supervisor
@@ -73,9 +74,10 @@ class Pages:
         return (503 if problem else 200), _TEXT_TYPE, (problem or "ok") + "\n"
 
     def words(self) -> str:
-        """One line a partition."""
+        """Two lines about the worker, and one for each partition."""
         supervisor = self._supervisor
         lines = [f"{self._settings.application}: worker {supervisor.worker}, generation {supervisor.group.generation}"]
+        lines.append(str(compiled.finding()))
         if supervisor.health.waits_for:
             lines.append(f"not started yet: {supervisor.health.waits_for}")
         for _, task in sorted(supervisor.group.tasks.items()):

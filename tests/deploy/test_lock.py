@@ -27,6 +27,10 @@ LOCKS = {
         *BUILD,
     ],
     "requirements-build.lock": [*BUILD, *IMAGE],
+    "requirements-wheels.lock": [
+        *BUILD,
+        *(each for each in PYPROJECT["dependency-groups"]["wheels"] if isinstance(each, str)),
+    ],
     "requirements-dashboard.lock": PYPROJECT["dependency-groups"]["charts"],
 }
 PLATFORMS = [

@@ -16,6 +16,7 @@ from susurrus.agents.cli import main as cli
 from susurrus.agents.cli.console import DEFECT, FAILED
 from susurrus.agents.config.kafka_properties import librdkafka
 from susurrus.agents.kafka.embedded import EmbeddedBroker
+from susurrus.agents.operations.compiled import finding
 from susurrus.agents.pipelines import load_settings
 from susurrus.mechanisms.errors import ReplayMismatch
 from susurrus.mechanisms.histogram.registry import build_strategy
@@ -79,7 +80,9 @@ class TestHelp:
         assert runner.invoke(cli.app, [*command.split(), "--help"]).exit_code == 0
 
     def test_version(self) -> None:
-        assert runner.invoke(cli.app, ["--version"]).output.startswith("susurrus ")
+        version, loops = runner.invoke(cli.app, ["--version"]).output.splitlines()
+        assert version.startswith("susurrus ")
+        assert loops == str(finding())
 
 
 def loaded_by(*arguments: str, **environ: str) -> set[str]:

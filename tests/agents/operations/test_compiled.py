@@ -1,8 +1,10 @@
 """What an operator hears about the compiled loops: which path runs, and where it is the slow one, what to do."""
 
 import logging
+import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,10 +19,25 @@ def have(monkeypatch: pytest.MonkeyPatch, *, topics: object, mechanisms: object)
     monkeypatch.setattr(compiled.mechanisms, "compiled", mechanisms)
 
 
-def test_compiled_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
-    have(monkeypatch, topics=object(), mechanisms=object())
+@pytest.mark.parametrize(
+    ("module", "by"),
+    [
+        (SimpleNamespace(BUILT_BY="rustc 1.95.0 for x"), ", by rustc 1.95.0 for x"),
+        (SimpleNamespace(BUILT_BY=None), ""),
+        (object(), ""),
+    ],
+    ids=["setup.py", "cargo", "another version"],
+)
+def test_compiled_is_ok(monkeypatch: pytest.MonkeyPatch, module: object, by: str) -> None:
+    have(monkeypatch, topics=module, mechanisms=module)
     found = compiled.finding()
-    assert (found.subject, found.level, str(found)) == ("compiled loops", "ok", "the hot loops are compiled")
+    assert (found.subject, found.level, str(found)) == ("compiled loops", "ok", f"the hot loops are compiled{by}")
+
+
+@pytest.mark.skipif(compiled.topics.compiled is None, reason="the extension is not built")
+def test_what_was_built_here_names_its_compiler() -> None:
+    assert re.match(r"rustc \d", compiled.topics.compiled.BUILT_BY)
+    assert compiled.mechanisms.compiled.BUILT_BY == compiled.topics.compiled.BUILT_BY
 
 
 @pytest.mark.parametrize("half", [{"topics": None, "mechanisms": object()}, {"topics": object(), "mechanisms": None}])

@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.finding import Finding, waits
+from susurrus.agents.operations import compiled
 from susurrus.agents.operations.metrics import registry_of
 from susurrus.agents.operations.web import CONNECTIONS, Pages, WebServer
 from susurrus.agents.runtime.health import Health
@@ -166,6 +167,7 @@ def test_the_page_in_words_gives_the_reason(serve: Any) -> None:
     assert get(port, "/") == (
         200,
         'susurrus.page-views: worker host-"1"\\, generation 4\n'
+        f"{compiled.finding()}\n"
         "bound-1 (bound 1): stalled, position 12, interval 3, source 2 is missing; start it\n"
         "route-0 (route 0): running, position 12, interval 3\n",
     )
@@ -179,7 +181,7 @@ def test_what_a_window_has_from_those_before_it_is_on_both_pages(serve: Any) -> 
         f"susurrus_release_{name}": value for name, value in gauges.items()
     }
     assert found["susurrus_release_persistence", place("release", 0)] == 0.7
-    first = get(port, "/")[1].splitlines()[1]
+    first = get(port, "/")[1].splitlines()[2]
     assert first.endswith("interval 3, remembered_keys 1234, persistence 0.7, evidence_windows 4")
 
 

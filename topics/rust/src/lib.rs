@@ -24,6 +24,7 @@ mod written;
 
 #[pymodule]
 fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("BUILT_BY", option_env!("SUSURRUS_BUILT_BY"))?; // setup.py: name and version of the compiler
     module.add_class::<scanner::Scanner>()?;
     module.add_class::<found::Found>()?;
     module.add_class::<found::Table>()?;
