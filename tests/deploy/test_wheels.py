@@ -6,8 +6,10 @@ does that.
 
 import hashlib
 import os
+import platform
 import re
 import struct
+import sys
 import zipfile
 from pathlib import Path
 
@@ -65,13 +67,13 @@ class TestWays:
             assert list(wheel_platforms.compilers()) == [Compiler(str(program), "rustc 1.2.3", tmp_path)]
 
     def test_this_machine_is_one_of_them_or_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(wheel_platforms.sys, "platform", "darwin")
-        monkeypatch.setattr(wheel_platforms.platform, "machine", lambda: "arm64")
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr(platform, "machine", lambda: "arm64")
         assert wheel_platforms.native() == MAC
-        monkeypatch.setattr(wheel_platforms.sys, "platform", "linux")
-        monkeypatch.setattr(wheel_platforms.platform, "libc_ver", lambda: ("", ""))
+        monkeypatch.setattr(sys, "platform", "linux")
+        monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
         assert wheel_platforms.native().tag == "musllinux_1_2_aarch64"
-        monkeypatch.setattr(wheel_platforms.platform, "machine", lambda: "riscv64")
+        monkeypatch.setattr(platform, "machine", lambda: "riscv64")
         with pytest.raises(LookupError, match="no wheel is made for riscv64-unknown-linux-musl"):
             wheel_platforms.native()
 
@@ -90,8 +92,8 @@ class TestMake:
         monkeypatch.setattr(wheels, "source_distribution", lambda out: out / "sources")
         assert wheels.main(["--out", str(tmp_path)]) == 0
         said = capsys.readouterr().out
-        for platform in PLATFORMS:
-            assert re.search(rf"^NOT BUILT {platform.tag}: .*`rustup target add {platform.triple}`", said, re.MULTILINE)
+        for each in PLATFORMS:
+            assert re.search(rf"^NOT BUILT {each.tag}: .*`rustup target add {each.triple}`", said, re.MULTILINE)
         assert wheels.main(["--out", str(tmp_path), "--only", MAC.tag]) == 1
         assert capsys.readouterr().out.count("NOT BUILT") == 1
 
