@@ -19,6 +19,8 @@ from deploy.mach_o import LibraryFile, read
 from deploy.wheel_platforms import Platform
 
 MODULES: Final = ("susurrus/mechanisms/_compiled.abi3.so", "susurrus/topics/_compiled.abi3.so")
+MUSL: Final = "libc.so"
+"""As zig calls musl, whose loader answers to every name that begins so; auditwheel knows it as libc.musl-x86_64.so.1."""
 SYSTEM: Final = "/usr/lib/libSystem.B.dylib"
 _PATHS: Final = (b"/root/", b"/home/", b"/Users/", b"/tmp/")
 """What paths of the machine that built would begin with. They are no one's concern, and two builds would differ."""
@@ -74,10 +76,16 @@ def on_macos(content: bytes, platform: Platform) -> Iterator[str]:
 
 def on_linux(wheel: Path, platform: Platform) -> Iterator[str]:
     """By auditwheel: the oldest C library that has what the modules ask for, and which other libraries they need."""
-    said = _tool("auditwheel", "show", "--json", str(wheel))
+    musl = platform.triple.endswith("-musl")
+    with tempfile.TemporaryDirectory() as nothing:
+        # What this machine has by the name of musl's library may be another one, or a text for the linker.
+        said = _tool("auditwheel", "show", "--json", *(["--ldpaths", nothing] if musl else []), str(wheel))
     found = json.loads(said[said.index("{") :])
-    if found["overall_tag"] != platform.tag:
-        yield f"auditwheel finds that it is for {found['overall_tag']}, not for {platform.tag}"
+    tag, beside = found["overall_tag"], set(found["external_libs"])
+    if musl and beside == {MUSL}:
+        tag = found["sym_tag"]
+    if tag != platform.tag:
+        yield f"auditwheel finds that it is for {tag}, not for {platform.tag}; it needs {sorted(beside)}"
 
 
 def stable_interface(wheel: Path) -> Iterator[str]:

@@ -127,5 +127,5 @@ def remedy(triple: str) -> str:
     """What to install where there is no way to build for a platform."""
     return (
         f"no Rust compiler here has the standard library of {triple}, or its sources: run `rustup target add {triple}` or "
-        "`rustup component add rust-src`, or on Debian `apt-get install rustc-web rust-web-src`"
+        "`rustup component add rust-src`, or install Debian's packages rustc-web and rust-web-src"
     )
