@@ -9,18 +9,25 @@ clients write it: a batch that a broker has taken and that could not be read wou
   not compressed. Only where compaction has removed records it must do; then offsets rise within the batch.
 - Time stamps wrap around, as they do in Kafka.
 
-`parse` is the definition. The compiled form is topics/rust/src/batch.rs. Records of batches that are `usual` may be read by any
-client's parser instead: it reads them in the same way (agents/runtime/faust/record_batches.py).
+`_rows` is the definition. The compiled form is topics/rust/src/batch.rs, and layout.py finds the same places for a whole batch at
+once. Records of batches that are `usual` may be read by any client's parser instead: it reads them in the same way
+(agents/runtime/faust/record_batches.py).
 """
 
 from itertools import starmap
 
+import numpy as np
+
 from susurrus.topics.compiled import compiled
+from susurrus.topics.records.layout import RecordLayout, certain_layout
 from susurrus.topics.records.scanning import DecompressedBatch, InputRecord
 from susurrus.topics.wire.batch_reader import BatchReader, MalformedBatch
 
 _WORD = (1 << 64) - 1
 _SIGN = 1 << 63
+
+_Row = tuple[int, ...]
+"""Offset, time stamp, and where key, value and headers begin and end in the data; -1 where there is no key or value."""
 
 
 def parse(section: DecompressedBatch) -> list[InputRecord]:
@@ -58,12 +65,35 @@ def _plain_attributes(section: DecompressedBatch) -> bool:
 
 
 def _parse(section: DecompressedBatch) -> list[InputRecord]:
-    text = section.data[section.first : section.last]
+    data, kind = section.data, int(section.append_time)
+    return [
+        InputRecord(
+            offset,
+            stamp,
+            kind,
+            None if key < 0 else data[key:key_end],
+            None if value < 0 else data[value:value_end],
+            data[headers:headers_end],
+        )
+        for offset, stamp, key, key_end, value, value_end, headers, headers_end in _rows(section)
+    ]
+
+
+def lay_out(section: DecompressedBatch) -> RecordLayout:
+    """Where the parts of all records are. Raises MalformedBatch."""
+    if (found := certain_layout(section)) is not None:
+        return found
+    offset, stamp, *places = np.array(_rows(section), np.int64).reshape(-1, 8).T
+    return RecordLayout(offset, stamp, np.array(places))
+
+
+def _rows(section: DecompressedBatch) -> list[_Row]:
+    """The records in order. Raises MalformedBatch."""
     if not 0 <= section.first <= section.last <= len(section.data):
         raise MalformedBatch("the records lie outside the data")
+    text, first = section.data[section.first : section.last], section.first
     reader = BatchReader(text)
     dense, last, found = section.number == section.span, -1, []
-    kind = int(section.append_time)
     for row in range(section.number):
         length = reader.length()
         start = reader.at
@@ -75,16 +105,15 @@ def _parse(section: DecompressedBatch) -> list[InputRecord]:
             raise MalformedBatch("offsets do not rise within the batch")
         last = delta
         stamp = section.max_timestamp if section.append_time else section.first_timestamp + late
-        key, value = reader.text(), reader.text()
-        first = reader.at
+        key, value, headers = reader.place(), reader.place(), reader.at
         for _ in range(reader.length()):
             reader.skip(reader.length())
             reader.skip(max(0, reader.number()))
-        headers = text[first : reader.at]
         offset = section.base_offset + delta
         if reader.at - start != length or offset >= _SIGN:
             raise MalformedBatch("a record does not end where it says")
-        found.append(InputRecord(offset, ((stamp + _SIGN) & _WORD) - _SIGN, kind, key, value, headers))
+        places = [-1 if at is None else first + at for at in (*key, *value, headers, reader.at)]
+        found.append((offset, ((stamp + _SIGN) & _WORD) - _SIGN, *places))
     if reader.at != len(text):
         raise MalformedBatch("bytes follow the records")
     return found

@@ -55,6 +55,11 @@ class Beside:
         """How long after a record was written the schema of its key may become known, in ms."""
         self.waits: Finding | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether there are no paths."""
+        return not (self._of_key or self._headers or self._others)
+
     def columns(self, records: Sequence[Record], overdue: Overdue) -> tuple[dict[Path, list[Any]], dict[Path, Failed]]:
         """A column for each path, and the rows at which one could not be read. Columns of the key may end early: ``waits`` says
         why."""

@@ -20,6 +20,7 @@ from susurrus.agents.finding import Finding
 from susurrus.agents.formats.reader import RecordReader
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.scanning import DecompressedBatch, Scanned, UnknownNumbers
+from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ class Fetch(Protocol):
 
     def sections(self) -> list[DecompressedBatch] | None:
         """The record batches, of which the first may begin before ``start``; None where there are none. Raises UnreadableBatch."""
+
+    def table(self) -> RecordTable | None:
+        """The records as columns; None where there are no record batches. Raises UnreadableBatch."""
 
     def since(self, start: int) -> "Fetch":
         """What is from an offset on."""
@@ -104,7 +108,7 @@ class Intake(Generic[C]):
     def __init__(
         self,
         form: RecordReader,
-        decode: Callable[[Iterable[Chunk], list[Any]], C],
+        decode: Callable[[Iterable[Chunk], Sequence[Any]], C],
         *,
         position: int,
         stage: str,
@@ -119,7 +123,7 @@ class Intake(Generic[C]):
         self._form, self._decode_chunks, self._owner = form, decode, f"{stage}-{partition}"
         self._topic, self._partition, self._watermarks = topic, partition, watermarks
         self._patience = Patience(form.patience)
-        self.held: list[Any] = []
+        self.held: list[Any] | RecordTable = []
         """Records that were fetched but not decoded. After `decode` the first of them waits."""
         self._fetch: Fetch | None = None
         """Instead of records: what waits for nothing but `decode`, not yet parsed."""
@@ -134,12 +138,12 @@ class Intake(Generic[C]):
     def take(self, fetched: Fetch | list[Any], end: int) -> None:
         """Take a fetch, which ends before offset ``end``. Raises UnreadableBatch."""
         if not isinstance(fetched, list):
-            if self._whole is not None and not self.pending:
+            if (self._whole is not None or self._form.only_values) and not self.pending:
                 self._fetch, self._fetched = fetched, end
                 return
             fetched = fetched.records()
         self._parse()
-        self.held = self.held + fetched if self.held else fetched
+        self.held = [*self.held, *fetched] if self.held else fetched
         self._fetched = end
 
     @property
@@ -150,7 +154,8 @@ class Intake(Generic[C]):
     def _parse(self) -> None:
         fetch, self._fetch = self._fetch, None
         if fetch is not None:
-            self.held = fetch.records()
+            table = fetch.table() if self._form.only_values else None
+            self.held = fetch.records() if table is None else table
 
     @property
     def position(self) -> int:
@@ -173,7 +178,13 @@ class Intake(Generic[C]):
         if (whole := self._decode_whole(below)) is not None:
             return whole
         self._parse()
-        records = self.held if below is None else [record for record in self.held if record.offset < below]
+        records: list[Any] | RecordTable = self.held
+        if below is not None:
+            records = (
+                records.below(below)
+                if isinstance(records, RecordTable)
+                else [record for record in records if record.offset < below]
+            )
 
         def overdue(row: int) -> bool:
             return self._patience.over(records[row].offset, records[row].timestamp, now)

@@ -56,6 +56,7 @@ from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.records.raw import RawColumns, RawDecoder, places
 from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.records.table import RecordTable
 from susurrus.topics.sources import SourceMap
 from susurrus.topics.wire.partitioner import of_placements, placements
 
@@ -74,7 +75,7 @@ _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "
 
 def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integer[Any]]]:
     """Offsets, time stamps and their types."""
-    if isinstance(records, Scanned):
+    if isinstance(records, Scanned | RecordTable):
         return records.offset, records.timestamp, records.timestamp_type
     n = len(records)
     return (

@@ -38,6 +38,7 @@ from susurrus.mechanisms.local.estimate import Totals
 from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import report_totals as totals_codec
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import timestamps_of
 from susurrus.topics.report_totals import BUCKETS, ReportTotals
 
 _ROWS_PER_RECORD = 5_000
@@ -100,7 +101,7 @@ class CollectStage(LocalStage):
             self._add(records, payloads, now)
 
     def _add(self, records: Sequence[Any], payloads: list[bytes | None], now: int) -> None:
-        stamps = np.fromiter((record.timestamp for record in records), np.int64, len(records))
+        stamps = timestamps_of(records)
         reports, reason = self._judge.judged(payloads, stamps, now=now, closed=self._closed)
         rows = np.flatnonzero(reason != Reason.NOT_A_REPORT)
         interval, first, why = reports.interval // self._intervals.length, reports.phase == 1, reason[rows]

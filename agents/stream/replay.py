@@ -29,6 +29,7 @@ from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.errors import Refusal, ReplayMismatch
 from susurrus.topics import ledger as codec
 from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.records.table import RecordTable
 
 log = logging.getLogger(__name__)
 
@@ -234,6 +235,6 @@ def stream_key(services: Services, partition: int) -> bytes:
 
 def _below(records: Sequence[Any], position: int) -> int:
     """How many records lie below an offset."""
-    if isinstance(records, Scanned):
+    if isinstance(records, Scanned | RecordTable):
         return int(np.searchsorted(records.offset, position))
     return bisect_left(records, position, key=lambda record: record.offset)

@@ -35,6 +35,7 @@ from susurrus.topics import ledger as ledger_codec
 from susurrus.topics import private_stream as codec
 from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.scanning import Scanned
+from susurrus.topics.records.table import RecordTable, keys_of
 from susurrus.topics.records.values import ValuesDecoder, ValuesSchema
 from susurrus.topics.values_batches import ValuesBatchDecoder
 
@@ -80,7 +81,7 @@ class StreamStage(Stage):
         reader = reader_of(services.settings.input, decoder.paths, topic=self._topic, partition=partition)
         self._intake = Intake(
             reader,
-            lambda chunks, records: decoder.decode(chunks, [record.key for record in records] if by_key else ()),
+            lambda chunks, records: decoder.decode(chunks, keys_of(records) if by_key else ()),
             position=position,
             stage=self.name,
             topic=self._topic,
@@ -171,7 +172,7 @@ class StreamStage(Stage):
         columns |= {name: columns[name] * self._grid for name in _MEASURED}
         names = [self._names[row] for row in step.rows[in_log_order].tolist()]
         at = good[step.events[in_log_order]]
-        if isinstance(records, Scanned):
+        if isinstance(records, Scanned | RecordTable):
             stamps = records.timestamp[at].tolist()
         else:
             stamps = [records[row].timestamp for row in at.tolist()]

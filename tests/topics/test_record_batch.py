@@ -11,13 +11,26 @@ from hypothesis import strategies as st
 
 from susurrus.topics import record_batch as parser
 from susurrus.topics.compiled import compiled
+from susurrus.topics.records.layout import certain_layout
 from susurrus.topics.records.scanning import DecompressedBatch, InputRecord, JsonSource, Scanner
+from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
 from tests.record_batches import odd_batches, record_batch, section_of, zigzag
 
 VALUES = [b'{"u":1}', None, b"", b"x" * 300, b'{"u":2}']
 KEYS = [b"k", None, b"", b"\xff" * 70, b"l"]
-BOTH: dict[str, Callable[[DecompressedBatch], list[InputRecord]]] = {"python": parser._parse, "installed": parser.parse}
+
+
+def laid_out(section: DecompressedBatch) -> list[InputRecord]:
+    """By places, whoever finds them."""
+    return list(RecordTable.of([section], [parser.lay_out(section)]))
+
+
+PROGRAMS: dict[str, Callable[[DecompressedBatch], list[InputRecord]]] = {
+    "python": parser._parse,
+    "installed": parser.parse,
+    "places": laid_out,
+}
 
 
 def whole(section: DecompressedBatch) -> list[InputRecord] | None:
@@ -42,8 +55,8 @@ def outcome(
 
 def in_all_programs(section: DecompressedBatch) -> list[InputRecord] | None:
     """The records, None for a malformed batch."""
-    found, other = (outcome(parse, section) for parse in BOTH.values())
-    assert other == found
+    found, *others = (outcome(parse, section) for parse in PROGRAMS.values())
+    assert others == [found] * len(others)
     assert whole(section) == (None if found is None else [one._replace(packed_headers=b"\0") for one in found])
     if found is not None and section.number == section.span:
         # Of malformed batches the two may see other parts.
@@ -146,3 +159,46 @@ def test_a_section_is_read_between_its_first_and_last_byte_only() -> None:
     assert record.value == b"a"
     assert struct.unpack(">i", data[57:61]) == (1,)
     assert in_all_programs(section) is None
+
+
+@pytest.mark.parametrize("append_time", [False, True])
+def test_what_producers_write_is_laid_out_at_once(append_time: bool) -> None:
+    """Lengths of one, two and three bytes, and of four, which are left to the definition."""
+    for size, certain in ((0, True), (50, True), (100, True), (9_000, True), (1 << 20, False)):
+        for offsets in (None, [0, 2, 3, 90, 91, 20_000]):
+            for headers in ([], [("h", b"v"), ("", None), ("long" * 40, b"x" * 300)]):
+                section = section_of(
+                    record_batch(
+                        [*VALUES, b"x" * size],
+                        first=2**40,
+                        keys=[*KEYS, b"z"],
+                        offsets=offsets,
+                        append_time=append_time,
+                        headers=headers,
+                        stamp=1_700_000_000_000,
+                    )
+                )
+                assert (certain_layout(section) is not None) is certain
+                assert in_all_programs(section) is not None
+
+
+def test_a_table_is_its_records() -> None:
+    """Of several batches, cut anywhere, and taken one by one."""
+    sections = [
+        section_of(record_batch(VALUES[a:b], first=10 * a, keys=KEYS[a:b], headers=[("h", b"v")] * a))
+        for a, b in ((0, 1), (1, 4), (4, 5))
+    ]
+    every = [record for section in sections for record in parser._parse(section)]
+    table = RecordTable.of(sections, list(map(parser.lay_out, sections)))
+    assert list(table) == every == [table[row] for row in range(-5, 0)]
+    for start in range(6):
+        for end in range(6):
+            part = table[start:end]
+            assert list(part) == every[start:end]
+            assert (part.keys(), part.values()) == (KEYS[start:end], VALUES[start:end])
+    for offset in range(-1, 43):
+        assert list(table.below(offset)) == [record for record in every if record.offset < offset]
+        assert list(table.from_offset(offset)) == [record for record in every if record.offset >= offset]
+    assert list(RecordTable.of([], [])) == RecordTable.of([], []).values() == []
+    with pytest.raises(IndexError):
+        table[5]

@@ -45,14 +45,19 @@ class BatchReader:
             raise MalformedBatch("a length is impossible")
         return length
 
-    def text(self) -> bytes | None:
-        """Bytes behind their length; a negative one is none."""
+    def place(self) -> tuple[int, int] | tuple[None, None]:
+        """Over bytes behind their length, where these begin and end; a negative length is none."""
         length = self.number()
         if length < 0:
-            return None
+            return None, None
         start = self.at
         self.skip(length)
-        return self._text[start : self.at]
+        return start, self.at
+
+    def text(self) -> bytes | None:
+        """Bytes behind their length; a negative one is none."""
+        start, end = self.place()
+        return None if start is None else self._text[start:end]
 
 
 def unpack_headers(packed: bytes) -> list[tuple[str, bytes | None]]:

@@ -1,8 +1,9 @@
 """What one fetch brought of a partition, as the record batches that the broker sent: parsed only where somebody asks for records.
 
 The transport makes them once aiokafka has decided which of them are to be read and has checked their checksums. A stage with a
-compiled decoder takes the bytes (`Fetched.sections`), every other one the records (`Fetched.records`), which aiokafka parses.
-topics/record_batch.py does where aiokafka refuses what brokers take, or may read it otherwise.
+compiled decoder takes the bytes (`Fetched.sections`), and a reader that looks at nothing but values their places (`Fetched.table`).
+Every other one takes the records (`Fetched.records`), which aiokafka parses. topics/record_batch.py does where aiokafka refuses
+what brokers take, or may read it otherwise.
 """
 
 import contextlib
@@ -16,8 +17,10 @@ from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.record.memory_records import MemoryRecords
 
 from susurrus.agents.formats.waiting import UnreadableBatch
-from susurrus.topics.record_batch import parse, usual
+from susurrus.topics.record_batch import lay_out, parse, usual
+from susurrus.topics.records.layout import RecordLayout
 from susurrus.topics.records.scanning import DecompressedBatch
+from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
 
 _HEADER: Final = struct.Struct(">q13xhiqq14xi")
@@ -86,6 +89,14 @@ class RecordBatch:
         stamped = bool(attributes & _APPEND_TIME)
         return DecompressedBatch(data, start, end, base_offset, first, largest, stamped, number, delta + 1)
 
+    def laid_out(self) -> tuple[DecompressedBatch, RecordLayout]:
+        """The same, and where the parts of its records are. Raises UnreadableBatch."""
+        section = self.section()
+        try:
+            return section, lay_out(section)
+        except MalformedBatch as error:
+            raise self._unreadable(error) from None
+
     def _unreadable(self, error: Exception) -> UnreadableBatch:
         [base_offset] = struct.unpack_from(">q", self.data, self.first)
         return UnreadableBatch(base_offset, type(error).__name__)
@@ -115,6 +126,14 @@ class Fetched:
         if any(isinstance(batch, list) for batch in self._batches):
             return None
         return [batch.section() for batch in self._batches if isinstance(batch, RecordBatch)]
+
+    def table(self) -> RecordTable | None:
+        """The records as columns; None where some batches are parsed already. Raises UnreadableBatch."""
+        if any(isinstance(batch, list) for batch in self._batches):
+            return None
+        found = [batch.laid_out() for batch in self._batches if isinstance(batch, RecordBatch)]
+        table = RecordTable.of([section for section, _ in found], [layout for _, layout in found])
+        return table.from_offset(self.start)
 
     def records(self) -> list[Any]:
         """The records. Raises UnreadableBatch."""

@@ -180,6 +180,31 @@ def test_the_bytes_are_the_same_where_records_are_filtered_and_scalars_computed(
 
 
 @pytest.mark.parametrize("where", [None, "v > 1 and z <> 'ü'"])
+@pytest.mark.parametrize("each", [3, 500])
+def test_the_bytes_are_the_same_where_python_finds_the_places_of_records(
+    each: int, where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables: list[int] = []
+    table = Fetched.table
+
+    def counted(fetched: Fetched) -> Any:
+        found = table(fetched)
+        tables.append(0 if found is None else len(found))
+        return found
+
+    monkeypatch.setattr(Fetched, "table", counted)
+    monkeypatch.setattr(route, "whole_decoder", lambda *arguments: None)
+    changes = {} if where is None else {"input": {"topic": "raw", "user": "u", "key": ["k"], "where": where}}
+    ends = [1, 2, 450, 1_111, 1_700]
+    expected = routed(tmp_path / "parsed", whole=False, each=each, ends=ends, **changes)
+    assert tables == []
+    found = routed(tmp_path / "places", whole=True, each=each, ends=ends, **changes)
+    assert sum(tables) == NUMBER
+    assert found == expected
+    assert found[2]["routed"] > 300
+
+
+@pytest.mark.parametrize("where", [None, "v > 1 and z <> 'ü'"])
 def test_nothing_of_a_fetch_waits_for_the_collector(where: str | None, tmp_path: Path) -> None:
     changes = {} if where is None else {"input": {"topic": "raw", "user": "u", "key": ["k"], "where": where}}
     kept: list[Runner] = []  # a stage lasts as long as its task

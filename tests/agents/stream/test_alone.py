@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from susurrus.agents.formats import whole as whole_decoding
 from susurrus.agents.formats.schemas import Schemas
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.services import Services
-from susurrus.agents.stream import stage as stage_module
 from susurrus.agents.stream.stage import StreamStage
 from susurrus.topics.compiled import compiled
 from susurrus.topics.dead_letter import decode_headers
@@ -170,7 +170,7 @@ def test_a_stream_and_its_neighbours_are_what_they_are_alone(
     name: str, method: str, by_key: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name.startswith("json "):
-        monkeypatch.setattr(stage_module, "compiled", None)
+        monkeypatch.setattr(whole_decoding, "compiled", None)
     elif name == "json" and compiled is None:
         pytest.skip("the extension is not built")
     write, source = FORMATS[name.partition(" ")[0]]

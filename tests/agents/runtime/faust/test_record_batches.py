@@ -8,6 +8,7 @@ from aiokafka.codec import lz4_encode
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from susurrus.agents.finding import Finding
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.reading import of_values
 from susurrus.agents.formats.waiting import Intake, UnreadableBatch
@@ -17,6 +18,7 @@ from susurrus.topics.compiled import compiled
 from susurrus.topics.raw_batches import RawBatchDecoder
 from susurrus.topics.record_batch import parse
 from susurrus.topics.records.raw import RawDecoder, RawSchema
+from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
 from tests.record_batches import GZIP, LZ4, SNAPPY, ZSTD, odd_batches, record_batch, zigzag
 
@@ -57,6 +59,9 @@ def test_records_before_the_start_are_left_out(start: int) -> None:
     offsets = [*range(100, 104), *range(106, 110)]
     fetched = Fetched(kept(data), 100)
     assert [r.offset for r in fetched.since(start).records()] == [o for o in offsets if o >= start]
+    table = fetched.since(start).table()
+    assert table is not None
+    assert facts(list(table)) == facts(fetched.since(start).records())
     assert fetched.since(start).since(0).start == max(100, start)
     batch = Batch(100, 110, fetched, 1)  # type: ignore[arg-type]
     batch.cut(start)  # type: ignore[arg-type]
@@ -75,6 +80,7 @@ def test_older_message_formats_are_parsed() -> None:
     new, end = batch_at(bytes(data), at)
     assert (new is not None and new.offset, end) == (1, len(data))
     assert Fetched([[object()], new], 0).sections() is None  # type: ignore[list-item]
+    assert Fetched([[object()], new], 0).table() is None  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
@@ -84,18 +90,19 @@ def test_what_cannot_be_read_says_where_it_begins(codec: int) -> None:
     broken = bytearray(data)
     broken[61:] = bytes(255 - byte for byte in data[61:])
     [batch] = kept(bytes(broken))
-    with pytest.raises(UnreadableBatch) as met:
-        batch.records()
-    assert met.value.offset == 1_000
-    assert met.value.what in {"MalformedBatch", "BadGzipFile", "DecompressionError"}
+    for read in (batch.records, batch.laid_out):
+        with pytest.raises(UnreadableBatch) as met:
+            read()
+        assert met.value.offset == 1_000
+        assert met.value.what in {"MalformedBatch", "BadGzipFile", "DecompressionError"}
     if codec:
         with pytest.raises(UnreadableBatch):
             batch.section()
     unknown = bytearray(data)
     unknown[22] = unknown[22] & ~7 | 5
-    for read in (RecordBatch.records, RecordBatch.section):
+    for of_unknown in (RecordBatch.records, RecordBatch.section, RecordBatch.laid_out):
         with pytest.raises(UnreadableBatch):
-            read(kept(bytes(unknown))[0])
+            of_unknown(kept(bytes(unknown))[0])
 
 
 def test_the_kept_bytes_are_those_that_aiokafka_reads() -> None:
@@ -111,10 +118,15 @@ def test_the_kept_bytes_are_those_that_aiokafka_reads() -> None:
     assert records.size_in_bytes() == len(data)
 
 
+def table_of(batch: RecordBatch) -> list[Any]:
+    section, layout = batch.laid_out()
+    return list(RecordTable.of([section], [layout]))
+
+
 def outcomes(batch: RecordBatch) -> list[list[tuple[Any, ...]] | None]:
     """What a stage gets of a batch, and what the definition says of it; None where it cannot be read."""
     found: list[list[tuple[Any, ...]] | None] = []
-    for read in (batch.records, lambda: parse(batch.section())):
+    for read in (batch.records, lambda: table_of(batch), lambda: parse(batch.section())):
         try:
             found.append(facts(read()))
         except (UnreadableBatch, MalformedBatch):
@@ -141,8 +153,8 @@ def test_whoever_parses_a_batch_the_records_are_the_same(codec: int) -> None:
         if codec:
             stored = bytearray(stored[:61] + lz4_encode(stored[61:]))  # type: ignore[assignment]
             stored[22] |= codec  # type: ignore[index]
-        found, wanted = outcomes(RecordBatch(bytes(stored), 0, len(stored), 0))
-        assert found == wanted
+        found, table, wanted = outcomes(RecordBatch(bytes(stored), 0, len(stored), 0))
+        assert found == table == wanted
         read += found is not None
     assert read > 900
 
@@ -154,8 +166,8 @@ def test_a_record_may_be_written_any_time_after_its_batchs_first(late: int) -> N
     header = bytearray(record_batch([b"", b""], stamp=0)[:61])
     header[8:12] = struct.pack(">i", 49 + len(text))
     stored = bytes(header) + text
-    found, wanted = outcomes(RecordBatch(stored, 0, len(stored), 0))
-    assert found == wanted
+    found, table, wanted = outcomes(RecordBatch(stored, 0, len(stored), 0))
+    assert found == table == wanted
     assert found is not None
     assert [stamp for _, stamp, *_ in found] == [0, late]
 
@@ -172,10 +184,13 @@ def test_offsets_are_places_in_the_batch_whatever_records_say(codec: int) -> Non
         data[8:12], data[22] = struct.pack(">i", len(data) - 12), LZ4
     schema = RawSchema(user=("u",), key=("k",))
     found = []
-    for whole in [True, False] if compiled is not None else [False]:
+    for whole, tabled in [(True, True)] * (compiled is not None) + [(False, True), (False, False)]:
         decoder = RawDecoder(schema)
+        reader = of_values(Json(decoder.paths, None))
+        assert reader.only_values
+        reader.only_values = tabled
         intake = Intake(
-            of_values(Json(decoder.paths, None)),
+            reader,
             lambda chunks, records, decoder=decoder: decoder.decode(chunks),
             position=7,
             stage="s",
@@ -215,3 +230,41 @@ def test_fetches_that_come_before_the_last_one_is_decoded_are_decoded_with_it() 
     assert [record.offset for record in records] == list(range(8))
     assert columns.users == [b"0", b"3", b"6"]
     assert not intake.due
+
+
+@pytest.mark.parametrize("below", [None, 3, 5, 8, 20])
+def test_records_of_a_table_may_wait(below: int | None) -> None:
+    """A format that reads some records at a time, and stops: the rest is held, and is there again, before what comes later."""
+    decoder = RawDecoder(RawSchema(user=("u",), key=("k",)))
+
+    class Slow(Json):
+        known = 0
+
+        def read(self, payloads: Any, overdue: Any, headers: Any = None) -> Any:
+            some = payloads[: self.known]
+            self.waits = None if len(some) == len(payloads) else Finding("schema", "warning", "it is not known")
+            return super().read(some, overdue, headers)
+
+    form = Slow(decoder.paths, None)
+    intake = Intake(
+        of_values(form),
+        lambda chunks, records: decoder.decode(chunks),
+        position=0,
+        stage="s",
+        topic="t",
+        partition=0,
+        watermarks=lambda topic, partition: (0, 0),
+    )
+    values = [b'{"u":%d,"k":%d}' % (row % 3, row) for row in range(14)]
+    intake.take(Fetched(kept(record_batch(values[:10])), 0), 10)
+    assert len(intake.decode(0, below)[0]) == 0
+    found: list[Any] = []
+    for known in (4, 2, 20):
+        form.known = known
+        records, columns, _ = intake.decode(0, below)
+        assert columns.keys == [record.value.split(b":")[-1][:-1] for record in records]
+        found += records
+        if known == 2:
+            intake.take(Fetched(kept(record_batch(values[10:], first=10)), 10), 14)
+    end = 14 if below is None else min(below, 14)
+    assert [(record.offset, record.value) for record in found] == list(enumerate(values[:end]))
