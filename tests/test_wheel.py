@@ -183,7 +183,8 @@ def test_a_machine_without_rust_publishes_the_same_by_the_wheel_and_in_pure_pyth
     assert "WARNING" in loops
     assert "SUSURRUS_COMPILED=0: the hot loops run in pure Python" in loops
     assert compiled == pure
-    assert not installed.asked.exists(), installed.asked.read_text()
+    asked = set(installed.asked.read_text().split()) if installed.asked.exists() else set()
+    assert asked <= {"rustc"}  # pip asks for its version, for the name that it gives itself on the network
 
 
 def test_a_machine_without_rust_gets_a_wheel_in_pure_python(copy: Path, tmp_path: Path) -> None:
