@@ -304,3 +304,41 @@ def test_values_of_streams() -> None:
         assert found.streams == wanted.streams
         assert (found.event_time is None) == (wanted.event_time is None)
         assert found.event_time is None or found.event_time.tolist() == wanted.event_time.tolist()  # type: ignore[union-attr]
+
+
+LOCAL = {"type": "long", "logicalType": "local-timestamp-millis"}
+DATE = {"type": "int", "logicalType": "date"}
+LETTERS = {"type": "enum", "name": "Letter", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "data"),
+    [
+        (LETTERS, {**LETTERS, "symbols": ["B", "C"]}, [b"\0", b"\2"]),
+        (["long", "double"], ["double", "long"], [b"\0" + b"\xff" * 8 + b"\x7f", b"\2" + b"\0" * 8]),
+        (["null", "bytes"], ["null", "string", "bytes"], [b"\0", b"\2\4ab"]),
+        ("long", "double", [b"\xff" * 8 + b"\x7f", b"\x08", b"\xfe\xff\xff\xff\xff\xff\xff\x1f"]),
+        ("string", "bytes", [b"\4ab"]),
+        ("bytes", "string", [b"\4ab", b"\2\xff"]),
+        (LOCAL, None, [b"\x08"]),
+        (DATE, None, [b"\x08", b"\xf3\xe4\x57", b"\xf5\xe4\x57", b"\xc0\x82\xe6\x02", b"\xc2\x82\xe6\x02"]),
+        ({"type": "array", "items": "long"}, None, [b"\0", b"\2\2\0"]),
+        ({"type": "map", "values": "long"}, None, [b"\0"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["k", "t", "more"])
+def test_each_type_is_what_fastavro_makes_of_it(name: str, written: Any, read: Any, data: list[bytes]) -> None:
+    """As a key, as an event time, and where nobody wants it."""
+
+    def of(kind: Any) -> dict[str, Any]:
+        return {
+            "type": "record",
+            "name": "Event",
+            "fields": [{"name": "u", "type": "string"}, {"name": name, "type": kind}],
+        }
+
+    schema = RawSchema(
+        user=("u",), key=("k",), time="t" if name == "t" else None, null_key="value", time_zone="Europe/Berlin"
+    )
+    form, _ = registered(RawDecoder(schema).paths, {5: of(written)}, None if read is None else of(read))
+    compare(schema, form, [b"\0\0\0\0\x05\6ann" + one for one in data])
