@@ -179,8 +179,7 @@ def fresh(folder: Path) -> Path:
 def unpack(archive: Path, folder: Path) -> Path:
     """The one folder in a source distribution, with modes that do not depend on who packed it. Files are new, because cargo builds
     again only what is newer than what it built."""
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+    shutil.unpack_archive(archive, folder)
     [top] = folder.iterdir()
     for file in top.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
