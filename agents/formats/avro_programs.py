@@ -12,7 +12,7 @@ from typing import Any, Final
 from susurrus.agents.formats.avro_resolution import CONSTANT, UNRESOLVED, WIDENED, Resolution, Unresolved
 from susurrus.agents.formats.format import Programs
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.fields import Path
+from susurrus.topics.records.fields import Path, numbered
 
 _MOST_STEPS: Final = 5_000
 _DEEPEST: Final = 60
@@ -104,16 +104,10 @@ def step_of(
 ) -> Step | None:
     """The program of a schema that is not costly, as avro.rs takes it; None where there is none. schema, names, reader: as fastavro
     parses them."""
-    wanted: dict[str, Any] = {}
-    for number, path in enumerate(paths):
-        node = wanted
-        for name in path[:-1]:
-            node = node.setdefault(name, {})
-        node[path[-1]] = number
     try:
         if reader is not None and reader[0] != schema:
             schema = Resolution(names, reader[1], _logical_types()).of(schema, reader[0])
-        return _Compiler(names).record(schema, wanted)
+        return _Compiler(names).record(schema, numbered(paths))
     except (_NoProgram, Unresolved, RecursionError, KeyError, TypeError, AttributeError):
         return None  # a schema is what others wrote, and fastavro parses more than Avro allows
 

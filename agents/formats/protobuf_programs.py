@@ -10,7 +10,7 @@ from typing import Any, Final
 from susurrus.agents.formats.format import Programs
 from susurrus.agents.formats.message_fields import is_list, is_open, is_scalar
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.fields import Path
+from susurrus.topics.records.fields import Path, numbered
 
 _MOST_MESSAGES: Final = 1_000
 _MOST_FIELDS: Final = 10_000
@@ -106,13 +106,7 @@ class _Compiler:
         """The place of a type of which fields at paths are wanted. Raises _NoProgram."""
         if descriptor.full_name in self._roots:
             return self._roots[descriptor.full_name]
-        wanted: dict[str, Any] = {}
-        for number, path in enumerate(paths):
-            node = wanted
-            for name in path[:-1]:
-                node = node.setdefault(name, {})
-            node[path[-1]] = number
-        place = self._place(descriptor, wanted)
+        place = self._place(descriptor, numbered(paths))
         try:
             while self._open:  # no recursion: schemas are what others wrote
                 at, one, below = self._open.pop()

@@ -119,6 +119,17 @@ class Fields:
             return column
 
 
+def numbered(paths: Sequence[Path]) -> dict[str, Any]:
+    """The names below each name, and the number of a path where it ends. No path leads through another."""
+    tree: dict[str, Any] = {}
+    for number, path in enumerate(paths):
+        node = tree
+        for name in path[:-1]:
+            node = node.setdefault(name, {})
+        node[path[-1]] = number
+    return tree
+
+
 def _tree(paths: Sequence[Path]) -> dict[str, Any] | None:
     """The names below each name, None where a path ends."""
     if () in paths:
