@@ -141,6 +141,8 @@ def environment_of(platform: Platform, how: Way, source: Path) -> dict[str, str]
     environment = {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "CARGO_TARGET_DIR": str(WORK / "cargo"),
+        # Beside the checkout's other files: in the home folder, a second build at the same moment makes the same links, and fails.
+        "CARGO_ZIGBUILD_CACHE_DIR": str(WORK / "zigbuild"),
         "CARGO_INCREMENTAL": "0",
         "RUSTC": how.compiler.path,
         "SUSURRUS_BUILD_COMPILED": "1",
