@@ -172,7 +172,7 @@ class Group:
     def _name(self, place: InputPartition) -> str:
         """What a log line calls a partition."""
         name = f"{self._stages[place.topic].name}-{place.partition}" if place.topic in self._stages else str(place)
-        return f"{place.topic}-{place.partition}, which is no source yet" if place in self._waiting else name
+        return f"{place.topic}-{place.partition} (no source)" if place in self._waiting else name
 
     def _rewind(self, place: InputPartition, offset: int) -> None:
         """Called by a task's thread: let the consumer continue at an offset, if the partition is still assigned."""
