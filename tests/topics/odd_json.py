@@ -207,3 +207,20 @@ class Odd:
 
     def _any(self) -> str:
         return self._random.choice(self._random.choice((TEXTS, NUMBERS, TIMES, OTHERS)))
+
+
+def half_odd(dice: random.Random, odd: Odd, number: int) -> list[bytes | None]:
+    """Half of them are alike and plain, so that they get far; of the others every scalar may be anything."""
+    payloads = odd.payloads(number)
+    scalars = ['"ann"', '"1"', '"/a/b"', '"ü"', "1", "2", "0.5", "true", "null", "7", '"2026-01-31T12:00:00Z"']
+    for row in range(number):
+        if dice.random() < 0.5:
+            few = scalars if dice.random() < 0.9 else [*TEXTS, *NUMBERS, *OTHERS]
+            u, k, z, v, w, t, i, x = (dice.choice(few) for _ in range(8))
+            if dice.random() < 0.8:
+                v, w, t = (dice.choice(["1", "7", "0.5", "-2"]) for _ in range(3))
+            if dice.random() < 0.5:
+                t = '"2026-01-31T12:00:00Z"'
+            text = f'{{"u":{u},"k":{k},"z":{z},"v":{v},"w":{w},"t":{t},"who":{{"id":{i},"x":{x}}}}}'
+            payloads[row] = text.encode("utf-8", "surrogatepass")
+    return payloads

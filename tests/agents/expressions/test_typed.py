@@ -11,64 +11,20 @@ import duckdb
 import numpy as np
 import pytest
 
-from susurrus.agents.config.input import InputSettings
 from susurrus.agents.expressions import evaluation, typed
-from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.expressions.kinds import BIGINT, BOOLEAN, DOUBLE, NULL, TEXT
 from susurrus.agents.expressions.lookup import LookupTable
-from susurrus.agents.expressions.typed import TypedComputation
-from susurrus.agents.formats.reading import reader_of
-from susurrus.agents.formats.whole import ComputedSource, source_of
 from susurrus.topics.compiled import compiled
-from susurrus.topics.raw_batches import RawBatchDecoder
-from susurrus.topics.records.raw import ComputedField, RawColumns, RawDecoder, RawSchema, Reason, ValueField
-from susurrus.topics.records.scanning import InputRecord, Scanned
-from susurrus.topics.wire.partitioner import placements
-from tests.agents.expressions.odd_expressions import expression
+from susurrus.topics.records.raw import ComputedField, RawColumns, RawSchema, Reason, ValueField
+from tests.agents.expressions.both_ways import Both
+from tests.agents.expressions.odd_expressions import condition, random_schema
 from tests.record_batches import record_batch, section_of
-from tests.topics.odd_json import NUMBERS, OTHERS, TEXTS, Odd
+from tests.topics.odd_json import Odd, half_odd
 from tests.topics.test_raw_batches import difference
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the extension is not built")
 
 PATH = ComputedField("split_part(k, '/', 1)")
-
-
-class Both:
-    """A schema, decoded by the definition and in compiled code."""
-
-    def __init__(self, schema: RawSchema, where: str | None, tables: Any = None) -> None:
-        settings = InputSettings(topic="t")
-        self.schema, self._decoder = schema, RawDecoder(schema)
-        self.computation = Computation(schema.scalars, where, tables)
-        paths, asked = self.computation.paths, self.computation.asked
-        self._reader = reader_of(settings, paths, asked=asked, topic="t", partition=0)
-        values = source_of(settings, self._reader.form, paths)
-        assert values is not None
-        source = ComputedSource(values, self._reader, self.computation.applied)
-        self.whole = RawBatchDecoder(schema, source, TypedComputation(self.computation))
-
-    def close(self) -> None:
-        self._reader.close()
-        self.computation.close()
-
-    def defined(self, payloads: Sequence[bytes | None]) -> RawColumns:
-        records = [InputRecord(row, 1_000 + row, 0, b"k", value) for row, value in enumerate(payloads)]
-        chunks = self._reader.read(records, lambda _: False)
-        return self._decoder.decode(self.computation.applied(chunks))
-
-    def found(self, payloads: Sequence[bytes | None], batches: int = 3) -> tuple[Scanned, RawColumns]:
-        cuts = np.linspace(0, len(payloads), batches + 1).astype(int).tolist()
-        sections = [section_of(record_batch(payloads[a:b], first=a)) for a, b in itertools.pairwise(cuts) if b > a]
-        return self.whole.decode(sections, 0)
-
-    def compared(self, payloads: Sequence[bytes | None], batches: int = 3) -> tuple[Scanned, RawColumns]:
-        """Both are the same. What was left to the definition, and the columns."""
-        records, columns = self.found(payloads, batches)
-        assert difference(columns, self.defined(payloads)) == "", (self.schema, self.computation.where)
-        assert columns.placements is not None
-        assert columns.placements.tolist() == placements(columns.users).tolist()
-        return records, columns
 
 
 def lines(*records: Any) -> list[bytes | None]:
@@ -162,51 +118,13 @@ def test_a_result_of_any_type_is_what_it_is_in_the_definition(name: str, place: 
     both.close()
 
 
-def random_schema(dice: random.Random) -> RawSchema:
-    chance = dice.choice([0.1, 0.5])
-
-    def scalar(name: str) -> str | ComputedField:
-        return ComputedField(expression(dice, depth=dice.randrange(1, 4))) if dice.random() < chance else name
-
-    return RawSchema(
-        user=tuple(scalar(name) for name in dice.choice([("u",), ("u",), ("who.id", "u")])),
-        key=tuple(scalar(name) for name in dice.choice([(), ("k",), ("k", "z"), ("z", "who.x", "u")])),
-        values=tuple(ValueField(scalar(name), 100.0, 0.5, lower=3.0) for name in dice.choice([(), ("v",), ("v", "w")])),
-        time=dice.choice([None, scalar("t")]),
-        time_unit=dice.choice(["s", "ms", "us", "iso"]),
-        null_user=dice.choice(["value", "dead-letter"]),
-        null_key=dice.choice(["value", "dead-letter"]),
-        empty_user=dice.choice(["value", "dead-letter"]),
-        max_key_bytes=dice.choice([10, 4096]),
-    )
-
-
-def half_odd(dice: random.Random, odd: Odd, number: int) -> list[bytes | None]:
-    """Half of them are alike and plain, so that they get far; of the others every scalar may be anything."""
-    payloads = odd.payloads(number)
-    scalars = ['"ann"', '"1"', '"/a/b"', '"ü"', "1", "2", "0.5", "true", "null", "7", '"2026-01-31T12:00:00Z"']
-    for row in range(number):
-        if dice.random() < 0.5:
-            few = scalars if dice.random() < 0.9 else [*TEXTS, *NUMBERS, *OTHERS]
-            u, k, z, v, w, t, i, x = (dice.choice(few) for _ in range(8))
-            if dice.random() < 0.8:
-                v, w, t = (dice.choice(["1", "7", "0.5", "-2"]) for _ in range(3))
-            if dice.random() < 0.5:
-                t = '"2026-01-31T12:00:00Z"'
-            text = f'{{"u":{u},"k":{k},"z":{z},"v":{v},"w":{w},"t":{t},"who":{{"id":{i},"x":{x}}}}}'
-            payloads[row] = text.encode("utf-8", "surrogatepass")
-    return payloads
-
-
 def fuzzed(seed: int, rounds: int, sizes: Sequence[int]) -> tuple[int, int, int]:
     """Records, of these left to the definition, and good ones."""
     dice, odd = random.Random(seed), Odd(seed)
     rows = left = good = 0
     for _ in range(rounds):
         try:
-            where = None if dice.random() < 0.4 else expression(dice, depth=dice.randrange(1, 4))
-            if where is not None and dice.random() < 0.6:  # most do
-                where = f"coalesce(TRY_CAST({where} AS BOOLEAN), true)"
+            where = condition(dice)
             both = Both(random_schema(dice), where)
         except ValueError:  # one field's path leads through another's
             continue

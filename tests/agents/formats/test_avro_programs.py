@@ -54,6 +54,9 @@ class Known:
     def begin(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
     def knows(self, name: SchemaName) -> bool:
         return name.kind == self.kind and name.value in self.schemas
 

@@ -20,7 +20,14 @@ def routed(
     directory: Path, source: Mapping[str, Any], fetches: Sequence[Sequence[bytes | None]], *, whole: bool
 ) -> tuple[Any, ...]:
     """All outputs, counters, and the reasons of dead letters. source: the section `[input]`. whole: as record batches."""
-    runner = Runner(RouteStage, services_of(chosen(input=dict(source))), directory)
+    return routed_by(chosen(input=dict(source)), directory, fetches, whole=whole)
+
+
+def routed_by(
+    settings: Any, directory: Path, fetches: Sequence[Sequence[bytes | None]], *, whole: bool
+) -> tuple[Any, ...]:
+    """The same of a pipeline."""
+    runner = Runner(RouteStage, services_of(settings), directory)
     start = 0
     for fetch, values in enumerate(fetches):
         batch, _ = batch_at(record_batch(values, first=start, codec=LZ4, append_time=True, stamp=WINDOW), 0)
