@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.histogram.per_key import offsets
 from susurrus.mechanisms.histogram.value_ledger import MOST_USERS, ValueLedger, running
+from susurrus.mechanisms.sorting import group_starts, groups_of, in_order_of
 
 WEIGHT_ONE = 1 << 20
 """Selection weight 1 in the units of `Bounded.weight`."""
@@ -66,6 +67,44 @@ class Bounded:
     listed: npt.NDArray[np.bool_]
     weight: npt.NDArray[np.int64]
     state: UserKeys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPairs:
+    """The (user, key) pairs of n rows, numbered from 0 to p - 1, and what each of them had before.
+
+    of_row int64[n]: the pair's number; repeat int64[n]: earlier rows of the pair; listed bool[p]: the key is on the user's list;
+    count int64[p]: its kept records; spent int64[p]: of a `ValueLedger`, 0 without one.
+    """
+
+    of_row: npt.NDArray[np.int64]
+    repeat: npt.NDArray[np.int64]
+    listed: npt.NDArray[np.bool_]
+    count: npt.NDArray[np.int64]
+    spent: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """What U users had before, int64[U] each: keys on their lists, kept records, ranks that were taken, and what a ledger holds."""
+
+    held: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
+    taken: npt.NDArray[np.int64]
+    charged: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fates:
+    """Outcome of `Bounding.decide`: kept, first, listed, weight as in `Bounded`; ranked bool[n]: listed, and took a rank;
+    cost int64[n]: of a ledger, empty without one."""
+
+    kept: npt.NDArray[np.bool_]
+    first: npt.NDArray[np.bool_]
+    listed: npt.NDArray[np.bool_]
+    ranked: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.int64]
+    cost: npt.NDArray[np.int64]
 
 
 class Bounding:
@@ -136,60 +175,92 @@ class Bounding:
         bool[n], the row's key is declared or was published in its window by trigger - lag (where there is a lag).
         Raises ValueError if `user` decreases or leaves 0..U-1, or if `public` is missing or not asked for.
         """
-        if (public is None) != (self.lag is None):
-            raise ValueError("public: must be given exactly where there is a lag")
-        users = len(state.kept)
+        users, entries = len(state.kept), len(state.key)
         if len(user) and (user[0] < 0 or user[-1] >= users or np.any(user[1:] < user[:-1])):
             raise ValueError("user: codes must not decrease and must be below the number of users")
         held = np.diff(state.indptr)
         owner = np.repeat(np.arange(users, dtype=np.int64), held)
-        pairs = _pairs(user, key, owner, state)
-        start = np.searchsorted(user, user, side="left")
+        all_keys = np.concatenate([state.key, key]).astype(np.int64) + (1 << 31)
+        groups = groups_of(np.concatenate([owner, user.astype(np.int64)]), all_keys)
+        # A state entry is the first of its pair and stands for `count` records.
+        of_row, of_entry = groups.of_row[entries:], groups.of_row[:entries]
+        listed = np.zeros(len(groups), np.bool_)
+        count, spent = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
+        listed[of_entry], count[of_entry], spent[of_entry] = True, state.count, state.spent
+        pairs = RowPairs(
+            of_row=of_row,
+            repeat=groups.earlier()[entries:] - listed[of_row],
+            listed=listed,
+            count=count,
+            spent=spent,
+        )
+        taken = np.bincount(owner[~state.unranked], minlength=users)
+        totals = Brought(held=held, kept=state.kept, taken=taken, charged=state.charged)
+        found = self.decide(user, trigger, pairs, totals, public)
+        charged = state.charged
+        if self.ledger is not None:
+            root = self.ledger.roots[trigger[user] - 1]
+            np.add.at(spent, of_row[found.kept], root[found.kept])
+            charged = charged.copy()
+            np.add.at(charged, user, found.cost)
+        added = np.bincount(of_row[found.kept], minlength=len(groups))
+        new = found.listed
+        entered = of_row[new]
+        all_owner = np.concatenate([owner, user[new].astype(np.int64)])
+        order = in_order_of(all_owner)  # earlier keys first, then new ones in order of occurrence
+        updated = UserKeys(
+            indptr=offsets(np.bincount(all_owner, minlength=users)),
+            key=np.concatenate([state.key, key[new]])[order].astype(np.int32),
+            count=np.concatenate([state.count + added[of_entry], added[entered]])[order].astype(np.int32),
+            unranked=np.concatenate([state.unranked, ~found.ranked[new]])[order],
+            kept=state.kept + np.bincount(user[found.kept], minlength=users),
+            spent=np.concatenate([spent[of_entry], spent[entered]])[order],
+            charged=charged,
+        )
+        return Bounded(kept=found.kept, first=found.first, listed=new, weight=found.weight, state=updated)
+
+    def decide(
+        self,
+        user: npt.NDArray[np.int32],
+        trigger: npt.NDArray[np.int32],
+        pairs: RowPairs,
+        totals: Brought,
+        public: npt.NDArray[np.bool_] | None = None,
+    ) -> Fates:
+        """What becomes of the records of a closed trigger. `close` is the same with a state that is carried along.
+
+        user, trigger, public: as for `close`. pairs: of the rows; totals: of the users, both as they were before.
+        Raises ValueError if `public` is missing or not asked for.
+        """
+        if (public is None) != (self.lag is None):
+            raise ValueError("public: must be given exactly where there is a lag")
+        start, of_row = group_starts(user), pairs.of_row
         # A key's first occurrence always passes the cap per key, so counting occurrences is counting kept records
         # until the user is full, after which nothing is kept anyway. The same holds for distinct keys below.
-        candidate = pairs.earlier < self.max_records_per_key
-        unlisted = pairs.place == 0
-        distinct = running(unlisted, start) + held[user]
+        earlier = pairs.repeat + pairs.count[of_row]
+        candidate = earlier < self.max_records_per_key
+        unlisted = (pairs.repeat == 0) & ~pairs.listed[of_row]
+        admitted = pairs.listed
         most = MAX_LISTED_KEYS if self.whole_lists else self.max_keys
         if most is not None:
-            admitted = np.zeros(pairs.number, np.bool_)
-            admitted[pairs.of_row[unlisted]] = distinct[unlisted] < most
-            admitted[pairs.of_entry] = True
-            candidate &= admitted[pairs.of_row]
+            admitted = admitted.copy()
+            admitted[of_row[unlisted]] = (running(unlisted, start) + totals.held[user])[unlisted] < most
+            candidate &= admitted[of_row]
         if self.whole_lists:
             # Such a record's key can only be on the list already. It is dropped all the same, for `arriving` must do so without
             # the list.
             candidate &= running(pairs.repeat == 0, start) < MAX_LISTED_KEYS
-        spent = np.zeros(pairs.number, np.int64)
-        charged = state.charged
         if self.ledger is None:
-            kept = candidate & (running(candidate, start) + state.kept[user] < self.max_records)
+            kept = candidate & (running(candidate, start) + totals.kept[user] < self.max_records)
+            cost = np.zeros(0, np.int64)
         else:
-            spent[pairs.of_entry] = state.spent
             root = self.ledger.roots[trigger[user] - 1]
-            kept, cost = self.ledger.admit(user, root, pairs.of_row, pairs.repeat, spent, charged, candidate)
-            np.add.at(spent, pairs.of_row[kept], root[kept])
-            charged = charged.copy()
-            np.add.at(charged, user, cost)
-        first = kept & (pairs.earlier == 0)
-        listed = unlisted & admitted[pairs.of_row] if self.whole_lists else first
-        taken = np.bincount(owner[~state.unranked], minlength=users)
+            kept, cost = self.ledger.admit(user, root, of_row, pairs.repeat, pairs.spent, totals.charged, candidate)
+        first = kept & (earlier == 0)
+        listed = unlisted & admitted[of_row] if self.whole_lists else first
         ranked = listed if public is None else listed & ~public
-        weight = self._weigh(ranked, start, trigger[user], taken[user])
-        added = np.bincount(pairs.of_row[kept], minlength=pairs.number)
-        entered = pairs.of_row[listed]
-        all_owner = np.concatenate([owner, user[listed].astype(np.int64)])
-        order = np.argsort(all_owner, kind="stable")  # earlier keys first, then new ones in order of occurrence
-        updated = UserKeys(
-            indptr=offsets(np.bincount(all_owner, minlength=users)),
-            key=np.concatenate([state.key, key[listed]])[order].astype(np.int32),
-            count=np.concatenate([state.count + added[pairs.of_entry], added[entered]])[order].astype(np.int32),
-            unranked=np.concatenate([state.unranked, ~ranked[listed]])[order],
-            kept=state.kept + np.bincount(user[kept], minlength=users),
-            spent=np.concatenate([spent[pairs.of_entry], spent[entered]])[order],
-            charged=charged,
-        )
-        return Bounded(kept=kept, first=first, listed=listed, weight=weight, state=updated)
+        weight = self._weigh(ranked, start, trigger[user], totals.taken[user])
+        return Fates(kept=kept, first=first, listed=listed, ranked=ranked, weight=weight, cost=cost)
 
     def arriving(self, user: npt.NDArray[np.int32], key: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """bool[n]: False for records that `close` would drop without a trace, whatever their users brought before.
@@ -203,9 +274,8 @@ class Bounding:
         if not self.whole_lists:
             caps = Bounding(max_records=self.max_records, max_records_per_key=self.max_records_per_key)
             return caps.close(user, key, np.ones(users, np.int32), UserKeys.empty(users)).kept
-        pairs = _pairs(user, key, np.empty(0, np.int64), UserKeys.empty(users))
-        brought = running(pairs.repeat == 0, np.searchsorted(user, user, side="left"))
-        return (brought < MAX_LISTED_KEYS) & (pairs.repeat < self.max_records_per_key)
+        repeat = groups_of(user, key).earlier()
+        return (running(repeat == 0, group_starts(user)) < MAX_LISTED_KEYS) & (repeat < self.max_records_per_key)
 
     def weigh(
         self,
@@ -219,7 +289,7 @@ class Bounding:
         ranked: bool[n]; user: int32[n], not decreasing; trigger: int32[n], of each row; taken: int64[U], ranks that the
         users took before.
         """
-        return self._weigh(ranked, np.searchsorted(user, user, side="left"), trigger, taken[user])
+        return self._weigh(ranked, group_starts(user), trigger, taken[user])
 
     def _weigh(
         self,
@@ -237,46 +307,3 @@ class Bounding:
             some = np.flatnonzero(ranked & (rank < len(self.weights)))
             weight[some] = self.weights[rank[some], trigger[some] - 1]
         return weight
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """The (user, key) pairs of a batch and of the state, numbered from 0.
-
-    of_row int64[n], of_entry int64[entries]: the pair's number; place int64[n]: 0 for a pair that neither the state nor an earlier
-    row has; repeat int64[n]: earlier rows of the pair; earlier int64[n]: these and its kept records in the state.
-    """
-
-    number: int
-    of_row: npt.NDArray[np.int64]
-    of_entry: npt.NDArray[np.int64]
-    place: npt.NDArray[np.int64]
-    repeat: npt.NDArray[np.int64]
-    earlier: npt.NDArray[np.int64]
-
-
-def _pairs(
-    user: npt.NDArray[np.int32], key: npt.NDArray[np.int32], owner: npt.NDArray[np.int64], state: UserKeys
-) -> _Pairs:
-    """owner: int64[entries], the user of each entry of the state."""
-    entries = len(owner)
-    code = np.concatenate([owner, user.astype(np.int64)]) << 32
-    code += np.concatenate([state.key, key]).astype(np.int64) + (1 << 31)
-    order = np.argsort(code, kind="stable")
-    ordered = code[order]
-    begins = np.ones(len(code), np.bool_)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    group = np.cumsum(begins) - 1
-    within = np.arange(len(code)) - np.flatnonzero(begins)[group]
-    pair = np.empty(len(code), np.int64)
-    pair[order] = group
-    index = np.empty(len(code), np.int64)
-    index[order] = within
-    # A state entry is the first of its pair and stands for `count` records.
-    number = int(group[-1]) + 1 if len(group) else 0
-    of_row, of_entry = pair[entries:], pair[:entries]
-    stored, counted = np.zeros(number, np.int64), np.zeros(number, np.int64)
-    stored[of_entry], counted[of_entry] = 1, state.count
-    place = index[entries:]
-    repeat = place - stored[of_row]
-    return _Pairs(number, of_row, of_entry, place=place, repeat=repeat, earlier=repeat + counted[of_row])

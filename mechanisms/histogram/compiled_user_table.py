@@ -1,9 +1,10 @@
 """`UserTable` compiled: the same results by one loop over the records (mechanisms/rust/src/user_table.rs).
 
-What the loop does not cover goes through `Bounding.close` on lists gathered from here, as in the definition.
+What the loop does not cover goes through the definition, on lists gathered from here.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class CompiledUserTable(UserTable):
         )
         if closed is None:
             # Of such a user's records in one interval not all are considered.
-            return super().close(user, key, codes, priority, trigger, public)
+            return self._close_by_definition(user, key, codes, priority, trigger, public)
         flags, weight, users, keys, added = closed
         flag = np.frombuffer(flags, np.uint8)
         return Closed(
@@ -137,3 +138,22 @@ class CompiledUserTable(UserTable):
                 added=np.frombuffer(added, np.int64),
             ),
         )
+
+    def _close_by_definition(
+        self, user: Int32s, key: Int32s, codes: Codes, priority: Hashes, trigger: int, public: Bools | None
+    ) -> Closed:
+        """By a table of the definition that has the lists of these users."""
+        users, member = np.unique(user.astype(np.int64), return_inverse=True)
+        some = UserTable(self.bounding)
+        some.enter([b"%d" % number for number in range(len(users))])
+        some.fill(np.arange(len(users)), self.lists(users))
+        closed = some.close(member.astype(np.int32), key, codes, priority, trigger, public)
+        changes = replace(closed.changes, user=users[closed.changes.user])
+        self.apply(
+            changes.user,
+            codes[changes.key],
+            np.zeros(len(changes.user), np.bool_) if public is None else public[changes.key],
+            changes.added,
+            0 if self.bounding.ledger is None else int(self.bounding.ledger.roots[trigger - 1]),
+        )
+        return replace(closed, changes=changes)

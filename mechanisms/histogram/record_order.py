@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.mechanisms.sorting import in_order_of
+
 Hashes = npt.NDArray[np.uint32]
 
 _ROUNDS: Final = (
@@ -52,5 +54,5 @@ class RecordOrder:
 
 
 def in_order(user: npt.NDArray[np.integer], priority: Hashes) -> npt.NDArray[np.intp]:
-    """intp[n]: rows by user, those of a user by priority, those of equal priority as they are given. user: 0 to 2^31 - 1."""
-    return np.argsort(user.astype(np.int64) << 32 | priority, kind="stable")
+    """intp[n]: rows by user, those of a user by priority, those of equal priority as they are given. user: not negative."""
+    return in_order_of(user, priority)

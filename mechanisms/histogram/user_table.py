@@ -2,9 +2,9 @@
 
     users ──enter──▶ numbers ──close──▶ which records count, and the changes of the lists ──apply──▶ the same table elsewhere
 
-This is the definition: `close` gathers the lists of the interval's users, asks `Bounding.close`, and applies the changes it finds.
-compiled_user_table.py does the same in one loop. Both have the same results, changes included (docs/guarantees/bounding.md, "Two
-programs, one rule").
+This is the definition: `close` looks up what the interval's users and their keys had before, asks `Bounding.decide`, and applies
+the changes it finds. compiled_user_table.py does the same in one loop. Both have the same results, changes included
+(docs/guarantees/bounding.md, "Two programs, one rule").
 
 A user is known by its exact bytes. Keys are known by codes of 32 bits: hashes, or numbers of keys where lists must lead back to
 them. Keys with one code are one key to the caps.
@@ -12,19 +12,21 @@ them. Keys with one code are one key to the caps.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
-from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
+from susurrus.mechanisms.histogram.bounding import Bounding, Brought, RowPairs
+from susurrus.mechanisms.histogram.pair_index import PairIndex, grown
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
 from susurrus.mechanisms.histogram.record_order import Hashes, in_order
+from susurrus.mechanisms.sorting import groups_of, in_order_of
 
 Codes = npt.NDArray[np.uint32]
 
 _ROOM = 16
+_CODE_BITS = 32
 _USER_BYTES = 200
 """What a user costs in a dictionary and in lists, beside the bytes of its name."""
 
@@ -43,22 +45,6 @@ class Lists:
     unranked: Bools
     spent: Int64s
     charged: Int64s
-
-    def user_keys(self, found: Codes) -> UserKeys:
-        """Returns users and keys as `Bounding.close` takes them. found: codes of the batch, ascending; a key's place there is its
-        code in the batch."""
-        at = np.minimum(np.searchsorted(found, self.code), len(found) - 1)
-        other = -1 - np.arange(len(self.code))
-        key = np.where(found[at] == self.code, at, other) if len(found) else other
-        return UserKeys(
-            indptr=self.indptr,
-            key=key.astype(np.int32),
-            count=self.count,
-            unranked=self.unranked,
-            kept=segment_sums(self.count.astype(np.int64), self.indptr),
-            spent=self.spent,
-            charged=self.charged,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +91,15 @@ class UserTable:
         self._names: list[bytes] = []
         self._name_bytes = 0
         self._spends = spends(bounding)
-        self._start, self._length, self._room, self._charged = (np.zeros(_ROOM, np.int64) for _ in range(4))
-        self._code = np.zeros(_ROOM, np.uint32)
+        self._held, self._kept, self._taken, self._charged = (np.zeros(_ROOM, np.int64) for _ in range(4))
+        """By user: keys on its list, kept records, ranks that were taken, and what its ledger holds."""
+        self._entries = PairIndex()
+        """All entries of all lists, in the order in which they came: the user's number above the key's code."""
         self._count = np.zeros(_ROOM, np.int32)
         self._unranked = np.zeros(_ROOM, np.bool_)
         self._spent = np.zeros(_ROOM if self._spends else 0, np.int64)
-        self._used = 0
-        """Places of the pool that lists have or had."""
+        self._by_user = np.zeros(0, np.intp)
+        """Places of entries by user, as long as there is no other entry."""
 
     def __len__(self) -> int:
         """Number of users."""
@@ -120,8 +108,8 @@ class UserTable:
     @property
     def size(self) -> int:
         """Bytes of memory, roughly."""
-        pool = self._code.nbytes + self._count.nbytes + self._unranked.nbytes + self._spent.nbytes
-        return self._name_bytes + len(self) * _USER_BYTES + 4 * self._start.nbytes + pool
+        columns = self._count.nbytes + self._unranked.nbytes + self._spent.nbytes + self._by_user.nbytes
+        return self._name_bytes + len(self) * _USER_BYTES + 4 * self._held.nbytes + self._entries.size + columns
 
     def enter(self, names: Sequence[bytes]) -> Int32s:
         """int32[n]: the users' numbers. Users that are new get the next ones, in this order, and empty lists."""
@@ -136,8 +124,8 @@ class UserTable:
                         self._names.append(name)
                         self._name_bytes += len(name)
             users = len(self._names)
-            self._start, self._length = grown(self._start, users), grown(self._length, users)
-            self._room, self._charged = grown(self._room, users), grown(self._charged, users)
+            self._held, self._kept = grown(self._held, users), grown(self._kept, users)
+            self._taken, self._charged = grown(self._taken, users), grown(self._charged, users)
         return np.array(found, np.int32)
 
     def find(self, names: Sequence[bytes]) -> Int32s:
@@ -150,17 +138,19 @@ class UserTable:
 
     def lengths(self) -> Int64s:
         """int64[users]: keys of each list."""
-        return self._length[: len(self)]
+        return self._held[: len(self)]
 
     def lists(self, users: Int64s) -> Lists:
         """The lists of some users, by number."""
-        lengths = self._length[users]
-        indptr = offsets(lengths)
-        at = self._places(users, indptr)
+        if len(self._by_user) < len(self._entries):
+            self._by_user = in_order_of(self._entries.pairs >> _CODE_BITS)
+        indptr = offsets(self._held[users])
+        begins = offsets(self.lengths())[users]
+        at = self._by_user[np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], np.diff(indptr))]
         count = self._count[at]
         return Lists(
             indptr=indptr,
-            code=self._code[at],
+            code=self._entries.pairs[at].astype(np.uint32),
             count=count,
             unranked=self._unranked[at],
             spent=self._spent[at] if self._spends else count.astype(np.int64),
@@ -170,13 +160,13 @@ class UserTable:
     def fill(self, users: Int64s, lists: Lists) -> None:
         """Give users whose lists are empty these lists. users: distinct numbers."""
         lengths = np.diff(lists.indptr)
-        self._make_room(users, lengths)
-        self._length[users] = lengths
-        at = self._places(users, lists.indptr)
-        self._code[at], self._count[at], self._unranked[at] = lists.code, lists.count, lists.unranked
+        at = self._enter_entries(_pairs(np.repeat(users, lengths), lists.code))
+        self._count[at], self._unranked[at] = lists.count, lists.unranked
         if self._spends:
             self._spent[at] = lists.spent
-        self._charged[users] = lists.charged
+        self._held[users], self._charged[users] = lengths, lists.charged
+        self._kept[users] = segment_sums(lists.count.astype(np.int64), lists.indptr)
+        self._taken[users] = lengths - segment_sums(lists.unranked.astype(np.int64), lists.indptr)
 
     def apply(self, user: Int64s, code: Codes, unranked: Bools, added: Int64s, root: int) -> None:
         """Make the changes of an interval.
@@ -184,40 +174,34 @@ class UserTable:
         user int64[c], not decreasing; code uint32[c]: the keys, distinct for a user; unranked bool[c]: what to note of keys that
         are new to the list; added int64[c]; root: of a ledger, at the interval's trigger.
         """
-        if not len(user):
-            return
-        begins = np.flatnonzero(np.concatenate(([True], user[1:] != user[:-1])))
-        users = user[begins]
-        each = np.diff(np.append(begins, len(user)))
-        member = np.repeat(np.arange(len(users)), each)
-        lengths = self._length[users]
-        indptr = offsets(lengths)
-        held = np.repeat(np.arange(len(users)), lengths) << 32 | self._code[self._places(users, indptr)].astype(
-            np.int64
-        )
-        wanted = member << 32 | code.astype(np.int64)
-        order = np.argsort(held)
-        place = np.searchsorted(held, wanted, sorter=order)
-        found = order[np.minimum(place, len(order) - 1)] if len(order) else place
-        known = held[found] == wanted if len(order) else np.zeros(len(user), np.bool_)
-        new = ~known
-        before = np.cumsum(new) - new
-        before -= before[begins][member]
-        within = np.where(known, found - indptr[member], lengths[member] + before)
-        total = lengths + segment_sums(new.astype(np.int64), np.append(begins, len(user)))
-        self._make_room(users, total)
-        self._length[users] = total
-        at = self._start[users][member] + within
-        self._code[at[new]], self._count[at[new]], self._unranked[at[new]] = code[new], 0, unranked[new]
-        if self._spends:
-            self._spent[at[new]] = 0
+        pairs = _pairs(user, code)
+        self._apply(pairs, self._entries.find(pairs), unranked, added, root)
+
+    def _apply(self, pairs: Int64s, place: Int64s, unranked: Bools, added: Int64s, root: int) -> None:
+        """The same of pairs whose places are known, -1 for those that are new."""
+        user, new = pairs >> _CODE_BITS, np.flatnonzero(place < 0)
+        at = place.copy()
+        at[new] = self._enter_entries(pairs[new])
+        self._unranked[at[new]] = unranked[new]
+        np.add.at(self._held, user[new], 1)
+        np.add.at(self._taken, user[new[~unranked[new]]], 1)
         ledger = self.bounding.ledger
         if ledger is not None:
             earlier = self._spent[at] if self._spends else self._count[at].astype(np.int64)
-            self._charged[users] += segment_sums(ledger.price(earlier, added, root), np.append(begins, len(user)))
+            np.add.at(self._charged, user, ledger.price(earlier, added, root))
             if self._spends:
                 self._spent[at] = earlier + added * root
         self._count[at] += added.astype(np.int32)
+        np.add.at(self._kept, user, added)
+
+    def _enter_entries(self, pairs: Int64s) -> Int64s:
+        """int64[n]: the places of new entries, of which nothing is noted yet."""
+        at = self._entries.enter(pairs)
+        number = len(self._entries)
+        self._count, self._unranked = grown(self._count, number), grown(self._unranked, number)
+        if self._spends:
+            self._spent = grown(self._spent, number)
+        return at
 
     def close(
         self,
@@ -235,68 +219,55 @@ class UserTable:
         trigger: 1-based, of this window. public bool[K]: as `Bounding.close` takes it, by key. Raises as that does.
         """
         order = in_order(user, priority)
-        members, member = np.unique(user[order].astype(np.int64), return_inverse=True)
-        found, code_of = np.unique(codes, return_inverse=True)
-        keys = key[order]
-        result = self.bounding.close(
-            member.astype(np.int32),
-            code_of.astype(np.int32)[keys],
+        users, keys = user[order].astype(np.int64), key[order]
+        code = codes[keys]
+        begins = np.ones(len(users), np.bool_)
+        begins[1:] = users[1:] != users[:-1]
+        members, member = users[begins], (np.cumsum(begins) - 1).astype(np.int32)
+        groups = groups_of(member, code)
+        pairs = _pairs(users[groups.first], code[groups.first])
+        place = self._entries.find(pairs)
+        listed = place >= 0
+        count = np.where(listed, self._count[place], 0).astype(np.int64)
+        found = self.bounding.decide(
+            member,
             np.full(len(members), trigger, np.int32),
-            self.lists(members).user_keys(found),
+            RowPairs(
+                of_row=groups.of_row,
+                repeat=groups.earlier(),
+                listed=listed,
+                count=count,
+                spent=np.where(listed, self._spent[place], 0) if self._spends else count,
+            ),
+            Brought(
+                held=self._held[members],
+                kept=self._kept[members],
+                taken=self._taken[members],
+                charged=self._charged[members],
+            ),
             None if public is None else public[keys],
         )
-        rows = np.flatnonzero(result.kept | result.listed)
-        pair = member[rows].astype(np.int64) << 32 | code_of[keys[rows]]
-        _, first, of_row = np.unique(pair, return_index=True, return_inverse=True)
-        added = np.zeros(len(first), np.int64)
-        np.add.at(added, of_row, result.kept[rows])
-        by_row = np.argsort(first)
-        at = rows[first[by_row]]
-        changes = Changes(user=members[member[at]], key=keys[at].astype(np.int32), added=added[by_row])
+        noted = found.kept | found.listed
+        at = np.flatnonzero(noted & (groups.earlier(noted) == 0))
+        changed = groups.of_row[at]
+        changes = Changes(
+            user=users[at],
+            key=keys[at].astype(np.int32, copy=False),
+            added=np.bincount(groups.of_row[found.kept], minlength=len(groups))[changed],
+        )
         ledger = self.bounding.ledger
-        self.apply(
-            changes.user,
-            codes[changes.key],
+        self._apply(
+            pairs[changed],
+            place[changed],
             np.zeros(len(at), np.bool_) if public is None else public[changes.key],
             changes.added,
             0 if ledger is None else int(ledger.roots[trigger - 1]),
         )
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return Closed(kept=result.kept[back], first=result.first[back], weight=result.weight[back], changes=changes)
-
-    # ---- the pool -----------------------------------------------------------------------------------------------------
-
-    def _places(self, users: Int64s, indptr: Int64s) -> Int64s:
-        """int64[entries]: where in the pool the entries of users are that have lists of these lengths."""
-        places: Int64s = np.arange(indptr[-1]) + np.repeat(self._start[users] - indptr[:-1], np.diff(indptr))
-        return places
-
-    def _make_room(self, users: Int64s, lengths: Int64s) -> None:
-        """Move lists that outgrow their room to the end of the pool, with room for twice as many."""
-        outgrown = lengths > self._room[users]
-        if not outgrown.any():
-            return
-        users, lengths = users[outgrown], lengths[outgrown]
-        room = np.int64(1) << np.frexp(lengths - 1)[1].astype(np.int64)  # the next power of two
-        indptr = offsets(self._length[users])
-        old = self._places(users, indptr)
-        starts = self._used + offsets(room)
-        self._used = int(starts[-1])
-        self._code, self._count = grown(self._code, self._used), grown(self._count, self._used)
-        self._unranked = grown(self._unranked, self._used)
-        self._start[users], self._room[users] = starts[:-1], room
-        new = self._places(users, indptr)
-        self._code[new], self._count[new], self._unranked[new] = self._code[old], self._count[old], self._unranked[old]
-        if self._spends:
-            self._spent = grown(self._spent, self._used)
-            self._spent[new] = self._spent[old]
+        return Closed(kept=found.kept[back], first=found.first[back], weight=found.weight[back], changes=changes)
 
 
-def grown(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The column with room for ``size`` rows: itself, or a copy of twice as many."""
-    if size <= len(column):
-        return column
-    larger = np.zeros(max(size, 2 * len(column)), column.dtype)
-    larger[: len(column)] = column
-    return larger
+def _pairs(user: Int64s, code: Codes) -> Int64s:
+    pairs: Int64s = user << _CODE_BITS | code.astype(np.int64)
+    return pairs

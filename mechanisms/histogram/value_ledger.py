@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Int64s
 from susurrus.mechanisms.histogram.factorization import Factorization
+from susurrus.mechanisms.sorting import group_starts
 
 ROOT_BITS = 16
 """Roots of costs are multiples of 2^-16, or coarser where the capacity is large ..."""
@@ -88,7 +89,7 @@ class ValueLedger:
         cost = self.price(before, 1, root)
         # Nothing where users alone are counted, and the key has a kept record; whether it has is known at the end.
         free = candidate & (cost == 0)
-        start = np.searchsorted(user, user, side="left")
+        start = group_starts(user)
         left = (self.limit - charged)[user]
         alive = candidate & ~free & (cost <= left)
         alive &= running(alive, start) < _MOST_RECORDS
@@ -97,7 +98,7 @@ class ValueLedger:
         rows = np.flatnonzero(alive)
         while True:
             owner, dear = user[rows], cost[rows]
-            over = np.flatnonzero(running(dear, np.searchsorted(owner, owner, side="left")) + dear > left[rows])
+            over = np.flatnonzero(running(dear, group_starts(owner)) + dear > left[rows])
             if not len(over):
                 break
             users, at = np.unique(owner[over], return_index=True)

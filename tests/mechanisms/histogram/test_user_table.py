@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from susurrus.mechanisms.compiled import compiled
 from susurrus.mechanisms.histogram import bounding as bounding_module
 from susurrus.mechanisms.histogram import value_ledger
-from susurrus.mechanisms.histogram.bounding import Bounding
+from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.mechanisms.histogram.compiled_user_table import CompiledUserTable, user_table
 from susurrus.mechanisms.histogram.factorization import power
-from susurrus.mechanisms.histogram.user_table import Closed, UserTable
+from susurrus.mechanisms.histogram.per_key import segment_sums
+from susurrus.mechanisms.histogram.user_table import Closed, Lists, UserTable
 
 TRIGGERS = 4
 WEIGHTS = np.array([[100, 200, 300, 400], [70, 140, 210, 280], [50, 100, 150, 200]], np.int64)
@@ -101,6 +102,20 @@ def close(table: UserTable, rows: list[tuple[int, int]], codes: Any, batch: int)
     return table.close(table.enter(names), key, codes, priorities(names, key), batch + 1, public)
 
 
+def user_keys(lists: Lists, found: Any) -> UserKeys:
+    """The lists as `Bounding.close` takes them, with places in found, ascending codes, as keys."""
+    places = {code: at for at, code in enumerate(found.tolist())}
+    return UserKeys(
+        indptr=lists.indptr,
+        key=np.array([places.get(code, -1 - at) for at, code in enumerate(lists.code.tolist())], np.int32),
+        count=lists.count,
+        unranked=lists.unranked,
+        kept=segment_sums(lists.count.astype(np.int64), lists.indptr),
+        spent=lists.spent,
+        charged=lists.charged,
+    )
+
+
 @pytest.mark.skipif(compiled is None, reason="not built")
 @given(bounding=BOUNDINGS, batches=BATCHES, codes=CODES, longest=st.sampled_from([1, 2, 3, 1 << 16]))
 def test_both_programs_have_the_same_results_and_the_same_state(
@@ -127,7 +142,7 @@ def test_the_table_is_bounding_with_a_state_in_columns(
     every = np.arange(6)
     found, code_of = np.unique(np.array(codes, np.uint32), return_inverse=True)
     for batch, rows in enumerate(batches):
-        state = table.lists(every).user_keys(found)
+        state = user_keys(table.lists(every), found)
         order = sorted(turns(rows), key=lambda row: rows[row][0])
         user = np.array([rows[row][0] for row in order], np.int32)
         key = np.array([rows[row][1] for row in order], np.int64)
