@@ -35,6 +35,8 @@ from susurrus.mechanisms.errors import SusurrusError
 
 PATIENCE_SECONDS: Final = 120.0
 T = TypeVar("T")
+_ABOUT_THE_PROGRAM: Final = "SUSURRUS_COMPILED"
+"""The variable that says which of two equal paths runs (topics/compiled.py), and nothing of a pipeline."""
 _COMMON: Final = """\
 [pipeline]
 name = "demo"
@@ -152,9 +154,13 @@ class DemoRun:
         return self._bars.track(items, description=text)
 
     def start_worker(self) -> None:
-        """Start the worker process; its log goes to a file. The user's own SUSURRUS variables are not for it."""
+        """Start the worker process; its log goes to a file. The user's own settings and secrets are not for it."""
         place = self._place
-        environment = {name: value for name, value in os.environ.items() if not name.upper().startswith("SUSURRUS")}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name == _ABOUT_THE_PROGRAM or not name.upper().startswith("SUSURRUS")
+        }
         command = [sys.executable, "-m", "susurrus.agents.cli", "worker", "--config", str(place / "demo.toml")]
         with (place / "worker.log").open("wb") as log:
             self._worker = subprocess.Popen(
