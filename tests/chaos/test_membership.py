@@ -1,4 +1,5 @@
-"""Workers with a name (worker.instance): a restart moves no partition, and two workers of one name do not fight for ever."""
+"""What a worker's stop and start do to the partitions of others. With names (worker.instance) a restart moves none, and two workers
+of one name do not fight for ever. Without names only those move that must."""
 
 import re
 import resource
@@ -34,6 +35,16 @@ def assignments(worker: Worker) -> list[tuple[int, frozenset[str]]]:
     return [(int(generation), frozenset(names.split(", ")) - {"none"}) for generation, names in found]
 
 
+def held(worker: Worker) -> frozenset[str]:
+    """The names of the partitions that the group gave a worker last."""
+    return assignments(worker)[-1][1]
+
+
+def starts(worker: Worker, name: str) -> int:
+    """How often a worker opened a partition's producer and store, and recovered its state."""
+    return worker.log.read_text(errors="replace").count(f" {name} runs from offset ")
+
+
 def share_work(*workers: Worker, tasks: int = TASKS) -> bool:
     """Whether they are all of one generation, and have all partitions between them."""
     last = [assignments(worker)[-1:] for worker in workers]
@@ -67,7 +78,7 @@ def test_a_restart_moves_no_partition_and_changes_no_byte(
     with Pipeline(kafka, tmp_path, loaded_raw, LONG) as pipeline:
         workers = two_workers(pipeline)
         gone, stays = workers if victim == "first" else reversed(workers)
-        held, before = assignments(gone)[-1], assignments(stays)
+        had, before = assignments(gone)[-1], assignments(stays)
         if how == "SIGTERM":
             assert gone.stop() == 0, gone.tail()
         else:
@@ -76,8 +87,36 @@ def test_a_restart_moves_no_partition_and_changes_no_byte(
         wait_for(lambda: assignments(again), "it joins again")
         pipeline.wait()
         assert pipeline.public() == loaded_undisturbed
-        assert assignments(again) == [held]
+        assert assignments(again) == [had]
         assert assignments(stays) == before
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.campaign)])
+def test_a_partition_that_stays_with_its_worker_goes_on_without_recovery_while_others_move(
+    kafka: Broker, loaded_raw: str, loaded_undisturbed: Public, tmp_path: Path, how: str
+) -> None:
+    """It keeps its task, so its producer and its store: a task that opened them again would log that it runs once more."""
+    with Pipeline(kafka, tmp_path, loaded_raw) as pipeline:
+        workers: list[Worker] = []
+        for _ in range(3):
+            workers.append(pipeline.start())
+            wait_for(lambda: share_work(*workers), "it joins")
+        *stay, leaves = workers
+        before = [held(worker) for worker in stay]
+        if how == "SIGTERM":
+            assert leaves.stop() == 0, leaves.tail()
+        else:
+            leaves.kill()
+        wait_for(lambda: share_work(*stay), "the others have its partitions")
+        assert all(had < held(worker) for had, worker in zip(before, stay, strict=True))
+        comes = pipeline.start()
+        wait_for(lambda: share_work(*stay, comes), "another one joins")
+        pipeline.wait()
+        assert pipeline.public() == loaded_undisturbed
+        for had, worker in zip(before, stay, strict=True):
+            kept = had & held(worker)
+            assert kept
+            assert {name: starts(worker, name) for name in kept} == dict.fromkeys(kept, 1)
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", pytest.param("SIGKILL", marks=pytest.mark.campaign)])
@@ -169,6 +208,6 @@ def test_partitions_that_are_added_while_the_leader_is_down_are_assigned(kafka: 
         wait_for(lambda: len(kafka.admin().list_topics(raw, timeout=30).topics[raw].partitions) == 3, "the partition")
         again = start(pipeline, "alone")
         wait_for(lambda: share_work(again, tasks=3 + 2 + 2), "the new partition is assigned")
-        (_, held), *_, (_, grown) = assignments(again)
-        assert held == assignments(alone)[-1][1]
-        assert grown == held | {f"{raw}-2 (no source)"}
+        first = assignments(again)[0][1]
+        assert first == held(alone)
+        assert held(again) == first | {f"{raw}-2 (no source)"}

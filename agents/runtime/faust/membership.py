@@ -13,27 +13,25 @@ are missing there, and are here:
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.group import HeartbeatRequest, HeartbeatRequest_v1
 from aiokafka.protocol.types import Int16, Int32, Schema, String
 
+from susurrus.agents.runtime.faust.assignor import Counts
+
 log = logging.getLogger(__name__)
 
 FENCED_INSTANCE_ID: Final = 82
 """Error code of the Kafka protocol: another member has joined with the same instance."""
 _UUID_LENGTH: Final = 36
-
-Counts = dict[str, int]
-"""Topic -> number of its partitions."""
 
 
 class _InstanceHeartbeatResponse(Response):
@@ -63,26 +61,6 @@ class InstanceHeartbeat(Request[_InstanceHeartbeatStruct]):
     def build(self, request_struct_class: type[_InstanceHeartbeatStruct]) -> _InstanceHeartbeatStruct:
         """The request as it is sent."""
         return request_struct_class(*self._values)
-
-
-class CountingAssignor(RoundRobinPartitionAssignor):
-    """Round robin, and every assignment says of how many partitions of each topic it was made."""
-
-    @classmethod
-    def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Member -> its assignment, with the numbers in its user data."""
-        topics = {topic for member in members.values() for topic in member.subscription}
-        counts = msgspec.json.encode(partition_counts(cluster, topics))
-        found = super().assign(cluster, members)
-        return {
-            member: ConsumerProtocolMemberAssignment(given.version, given.assignment, counts)
-            for member, given in found.items()
-        }
-
-
-def partition_counts(cluster: Any, topics: Iterable[str]) -> Counts:
-    """The numbers of partitions that a client knows of; 0 for a topic that it does not know."""
-    return {topic: len(cluster.partitions_for_topic(topic) or ()) for topic in sorted(topics)}
 
 
 class StaticCoordinator(GroupCoordinator):

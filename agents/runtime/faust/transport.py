@@ -22,12 +22,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from susurrus.agents.finding import Finding
 from susurrus.agents.runtime.batch import Batch, InputPartition
+from susurrus.agents.runtime.faust.assignor import KeepingAssignor
 from susurrus.agents.runtime.faust.fetching import (
     IDLE_SLEEP_SECONDS,
     POLL_SECONDS,
@@ -36,7 +36,7 @@ from susurrus.agents.runtime.faust.fetching import (
     consumer_options,
     keep_bytes,
 )
-from susurrus.agents.runtime.faust.membership import CountingAssignor, StaticConsumer
+from susurrus.agents.runtime.faust.membership import StaticConsumer
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class BatchConsumerThread(BatchFetcher, driver.AIOKafkaConsumerThread):
         conf = self.app.conf
         keep_bytes()
         # Faust's own assignor is pinned out: sticky assignment needs its tables, and hangs with standby replicas.
-        self._assignor = RoundRobinPartitionAssignor
+        self._assignor = KeepingAssignor(lambda: consumer._coordinator.generation)
         given: dict[str, Any] = {
             "request_timeout_ms": int(conf.broker_request_timeout * 1000),
             "session_timeout_ms": int(conf.broker_session_timeout * 1000),
@@ -84,15 +84,18 @@ class BatchConsumerThread(BatchFetcher, driver.AIOKafkaConsumerThread):
             **transport.client_options,
         }
         options = consumer_options(conf.consumer_max_fetch_size, **given | {"group_id": conf.id})
-        if transport.instance is None:
-            return AIOKafkaConsumer(partition_assignment_strategy=[RoundRobinPartitionAssignor], **options)
-        return StaticConsumer(
-            group_instance_id=transport.instance,
-            partition_assignment_strategy=[CountingAssignor],
-            on_fenced=transport.on_fenced,
-            leaves=transport.leaves,
-            **options,
+        options["partition_assignment_strategy"] = [self._assignor]
+        consumer = (
+            AIOKafkaConsumer(**options)
+            if transport.instance is None
+            else StaticConsumer(
+                group_instance_id=transport.instance,
+                on_fenced=transport.on_fenced,
+                leaves=transport.leaves,
+                **options,
+            )
         )
+        return consumer
 
     async def _fetch_records(
         self,

@@ -114,7 +114,8 @@ RELIED_ON = {
     ],
     "aiokafka.protocol.group:HeartbeatRequest": ["API_KEY", "prepare", "build"],
     "aiokafka.protocol.group:HeartbeatRequest_v1": ["SCHEMA"],
-    "aiokafka.coordinator.assignors.roundrobin:RoundRobinPartitionAssignor": ["assign"],
+    "aiokafka.coordinator.assignors.roundrobin:RoundRobinPartitionAssignor": ["assign", "name", "version"],
+    "aiokafka.coordinator.protocol:ConsumerProtocolMemberMetadata": ["version", "subscription", "user_data"],
     "aiokafka.coordinator.protocol:ConsumerProtocolMemberAssignment": ["version", "assignment", "user_data"],
     # agents/runtime/faust/worker.py
     "faust.worker:Worker": ["spinner", "execute_from_commandline"],

@@ -7,19 +7,13 @@ from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from confluent_kafka.admin import NewPartitions
 
-from susurrus.agents.runtime.faust.membership import (
-    CountingAssignor,
-    InstanceHeartbeat,
-    StaticConsumer,
-    StaticCoordinator,
-)
+from susurrus.agents.runtime.faust.assignor import KeepingAssignor
+from susurrus.agents.runtime.faust.membership import InstanceHeartbeat, StaticConsumer, StaticCoordinator
 from tests.broker import SECONDS, Broker, wait_for
 
 
@@ -47,7 +41,7 @@ class Group:
             bootstrap_servers=self.kafka.bootstrap_servers,
             group_id=self.name,
             group_instance_id=instance,
-            partition_assignment_strategy=[CountingAssignor],
+            partition_assignment_strategy=[KeepingAssignor(lambda: generation(consumer))],
             enable_auto_commit=False,
             session_timeout_ms=120_000,
             heartbeat_interval_ms=200,
@@ -179,19 +173,6 @@ def test_a_member_is_the_same_one_by_its_whole_instance() -> None:
     assert was_here(coordinator, f"web-1-{uuid}")
     for other in (f"web-10-{uuid}", f"web-1-a-{uuid}", f"web-{uuid}", uuid, ""):
         assert not was_here(coordinator, other), other
-
-
-def test_an_assignment_says_of_how_many_partitions_it_was_made() -> None:
-    cluster = SimpleNamespace(partitions_for_topic={"a": {0, 1, 2}, "b": {0}}.get)
-    member = ConsumerProtocolMemberMetadata(0, ["a", "b", "unknown"], b"")
-    given = CountingAssignor.assign(cluster, {"x": member, "y": member})
-    assert sorted(partition for one in given.values() for partition in one.partitions()) == [
-        ("a", 0),
-        ("a", 1),
-        ("a", 2),
-        ("b", 0),
-    ]
-    assert [msgspec.json.decode(one.user_data) for one in given.values()] == [{"a": 3, "b": 1, "unknown": 0}] * 2
 
 
 def test_a_heartbeat_carries_the_instance() -> None:
