@@ -218,10 +218,11 @@ class BoundStage(IntervalStage[ByUserBlock]):
 
     def _public(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: keys that the window's readers know, at trigger t: declared, or published at a trigger up to t - lag."""
-        known = np.fromiter((key in self._declared for key in keys), np.bool_, len(keys))
+        known = np.fromiter(map(self._declared.__contains__, keys), np.bool_, len(keys))
         if (feedback := self._feedback(self._calendar.window_at(window), interval)) is not None:
             others = np.flatnonzero(~known)
-            known[others] = feedback[0].known(window, feedback[1], [keys[i] for i in others.tolist()])
+            asked = keys if len(others) == len(keys) else [keys[i] for i in others.tolist()]
+            known[others] = feedback[0].known(window, feedback[1], asked)
         return known
 
     def _close(self, interval: Interval) -> Commit:

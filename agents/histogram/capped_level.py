@@ -184,8 +184,10 @@ class CappedLevel:
             commit.drop(self._prefix + table + ordered(before), self._prefix + table + ordered(oldest))
 
     def drop_users(self, oldest: WindowIndex) -> None:
-        """Forget in memory the users of windows before this one."""
+        """Forget in memory the users of windows before this one, and the numbers of their keys."""
         self._users.drop(oldest)
+        if self._numbers is not None:
+            self._numbers.forget(oldest)
 
     # ---- memory ------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ ranks. So every interval says how many keys there are, and a window that has few
 """
 
 import threading
+from itertools import repeat
 from typing import NoReturn
 from weakref import WeakSet
 
@@ -125,7 +126,7 @@ class PublishedKeys:
     def _known(self, window: WindowStart, interval: Interval, keys: list[bytes]) -> npt.NDArray[np.bool_]:
         """bool[n]: which keys are known to have been published by then."""
         since = self._since.get(window, {})
-        return np.fromiter((since.get(key, _NEVER) <= interval for key in keys), np.bool_, len(keys))
+        return np.fromiter(map(since.get, keys, repeat(_NEVER)), np.int64, len(keys)) <= interval
 
     def _decides(self, interval: Interval, keys: list[bytes], found: npt.NDArray[np.bool_]) -> bool:
         """Whether nothing that is still to be read can add to what was found.

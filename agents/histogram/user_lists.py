@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.agents.histogram.intervals import ordered
+from susurrus.agents.histogram.key_hashes import MAX_HASHED_BYTES, MAX_HASHES
 from susurrus.agents.runtime.store import prefix_end
 from susurrus.agents.runtime.store_part import ReadStore
 from susurrus.mechanisms.arrays import Int64s
@@ -29,40 +30,62 @@ NUMBERS, KEYS = b"k", b"i"
 
 
 class KeyNumbers:
-    """Numbers of keys, by window. ``next`` is part of the stage's meta record."""
+    """Numbers of keys, by window. ``next`` is part of the stage's meta record. Those that are stored are remembered."""
 
     def __init__(self, store: ReadStore, following: int) -> None:
         self._store = store
         self.next = following
-        self._new: dict[int, tuple[WindowIndex, bytes, int]] = {}
+        self._known: dict[WindowIndex, dict[bytes, int]] = {}
+        """Some of what the store will have once the next commit is written. If it is not, this object goes with its stage."""
+        self._bytes = 0
+        """Of the keys in it."""
+        self._asked: tuple[WindowIndex, Sequence[bytes]] = WindowIndex(0), ()
+        self._new: dict[int, int] = {}
+        """The keys asked for last that had no number: place -> number, in ascending order."""
 
     def of(self, window: WindowIndex, keys: Sequence[bytes]) -> Codes:
         """uint32[n]: what lists hold for the distinct keys of a window; a new number is stored only if `listed` is asked for it."""
+        if sum(map(len, self._known.values())) > MAX_HASHES or self._bytes > MAX_HASHED_BYTES:
+            self._known, self._bytes = {}, 0
+        known = self._known.setdefault(window, {})
+        numbers = list(map(known.get, keys))
+        unknown = [at for at, number in enumerate(numbers) if number is None]
         prefix = NUMBERS + ordered(window)
-        stored = self._store.get([prefix + key for key in keys])
-        numbers = np.empty(len(keys), np.uint64)
-        self._new = {}
-        for index, row in enumerate(stored):
+        self._asked, self._new = (window, keys), {}
+        for at, row in zip(unknown, self._store.get([prefix + keys[at] for at in unknown]), strict=True):
             if row is None:
-                self._new[index] = (window, keys[index], self.next)
-                numbers[index] = self.next
+                numbers[at] = self._new[at] = self.next
                 self.next += 1
             else:
-                numbers[index] = int.from_bytes(row, "little")
-        return numbers.astype(np.uint32)
+                numbers[at] = self._remember(known, keys[at], int.from_bytes(row, "little"))
+        return np.array(numbers, np.uint64).astype(np.uint32)
 
     def listed(self, keys: npt.NDArray[np.integer]) -> list[tuple[bytes, bytes]]:
         """What to store so that the numbers of these keys, some of them new, are known: keys on no list leave no trace.
 
         keys: places among those that `of` was last asked for.
         """
+        if not self._new:
+            return []
+        (window, asked), known = self._asked, self._known[self._asked[0]]
+        number_of, key_of = NUMBERS + ordered(window), KEYS + ordered(window)
+        new = np.fromiter(self._new, np.int64, len(self._new))
         puts = []
-        for index in np.unique(keys).tolist():
-            if index in self._new:
-                window, key, number = self._new[index]
-                puts.append((NUMBERS + ordered(window) + key, number.to_bytes(8, "little")))
-                puts.append((KEYS + ordered(window) + number.to_bytes(8, "big"), key))
+        for at in new[np.isin(new, keys)].tolist():
+            key, number = asked[at], self._remember(known, asked[at], self._new[at])
+            puts.append((number_of + key, number.to_bytes(8, "little")))
+            puts.append((key_of + number.to_bytes(8, "big"), key))
         return puts
+
+    def _remember(self, known: dict[bytes, int], key: bytes, number: int) -> int:
+        known[key] = number
+        self._bytes += len(key)
+        return number
+
+    def forget(self, oldest: WindowIndex) -> None:
+        """Forget in memory the windows before this one."""
+        for window in [window for window in self._known if window < oldest]:
+            self._bytes -= sum(map(len, self._known.pop(window)))
 
 
 def keys_of(

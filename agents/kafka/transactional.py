@@ -21,6 +21,8 @@ _LATE_SECONDS: Final = 2.0
 _ABORT_SECONDS: Final = 5.0
 _DESTROY_SECONDS: Final = 5.0
 _OVERDUE: Final = object()
+_MOST_IDLE: Final = 8
+"""So many threads wait for the next call. When many partitions start, there are more for a moment."""
 
 
 class TransactionalProducer:
@@ -107,21 +109,53 @@ class TransactionalProducer:
             del error, call  # the traceback would keep this frame, and with it the producer
 
 
+class _Caller(threading.Thread):
+    """Makes one call after the other. A new thread for each would wait for the interpreter's lock twice more."""
+
+    def __init__(self) -> None:
+        super().__init__(name="transaction", daemon=True)
+        self.asked: queue.SimpleQueue[tuple[Callable[[], object], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Go on until enough others are idle."""
+        while self._go_on():
+            pass
+
+    def _go_on(self) -> bool:
+        call, answer = self.asked.get()
+        found = _outcome(call)
+        del call  # it refers to the producer, which may be the caller's to destroy
+        stays = len(_idle) < _MOST_IDLE
+        if stays:
+            _idle.append(self)
+        answer.put(found)
+        return stays
+
+
+_idle: Final[list[_Caller]] = []
+"""Those that wait for a call. Taking one out of a list, and putting it in, are each one step to other threads."""
+
+
+def _outcome(call: Callable[[], object]) -> Any:
+    """What the call raised, or None."""
+    try:
+        call()
+    except KafkaException as error:
+        return error.with_traceback(None)
+    except (Exception, KafkaError) as error:
+        return error
+    return None
+
+
 def _within(seconds: float, call: Callable[[], object]) -> Any:
     """Make the call in a thread that can be left behind. Returns what it raised, or None; _OVERDUE if it has not ended in time."""
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-        except KafkaException as error:
-            answer.put(error.with_traceback(None))
-        except (Exception, KafkaError) as error:
-            answer.put(error)
-        else:
-            answer.put(None)
-
-    threading.Thread(target=run, name="transaction", daemon=True).start()
+    try:
+        caller = _idle.pop()
+    except IndexError:
+        caller = _Caller()
+        caller.start()
+    caller.asked.put((call, answer))
     try:
         return answer.get(timeout=seconds)
     except queue.Empty:

@@ -1,6 +1,7 @@
 """One worker process: looks whether Kafka has what it needs, serves pages, and runs the pipeline."""
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,10 @@ from susurrus.agents.runtime.threads import check_threads
 
 log = logging.getLogger(__name__)
 
+_SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter's lock while others want it; Python's own 5 ms is meant for throughput. A transaction
+takes the lock a dozen times, and each time it would wait so long for another partition that computes."""
+
 
 def run_worker(
     pipeline: Pipeline[Any],
@@ -35,6 +40,7 @@ def run_worker(
     starts. Waits for brokers and topics, and says so on its pages (agents/operations/probe.py). Raises ConfigurationError for
     what an operator must fix first, and Refusal where the pipeline exists with another configuration or secret.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     settings = pipeline.settings
     level = (loglevel or settings.worker.log_level).upper()
     logs.configure(level, log_format or settings.worker.log_format)

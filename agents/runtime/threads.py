@@ -19,8 +19,8 @@ _WORKER_THREADS: Final = 32
 """Everything but the tasks and their clients: event loop, pages, RocksDB, clients that all tasks share."""
 _CLIENT_THREADS: Final = 3
 """The threads of a librdkafka client, beside one for each broker: its main thread, the bootstrap server, the coordinator."""
-_RUNNING_THREADS: Final = 20
-"""The same where nothing starts or ends."""
+_RUNNING_THREADS: Final = 24
+"""The same where nothing starts or ends; some are those that make transactional calls."""
 _WORKER_MEGABYTES: Final = 225
 """Resident memory of a worker without partitions: Python and its libraries, of which 105 MB are their files."""
 _TASK_MEGABYTES: Final = 1.0

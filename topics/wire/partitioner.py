@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.topics.compiled import compiled
 from susurrus.topics.wire.packing import Int32s
 
 
@@ -28,8 +29,16 @@ def of_placements(placed: npt.NDArray[np.uint32], partitions: int) -> Int32s:
 def placements(values: Sequence[bytes]) -> npt.NDArray[np.uint32]:
     """uint32[len(values)]: CRC-32 (ITU-T V.42) of the bytes, finalised as in MurmurHash3.
 
-    crc32 is linear: its low bits alone spread poorly over a power of two. Meant for distinct values: some 0.1 us each.
+    crc32 is linear: its low bits alone spread poorly over a power of two. Meant for distinct values: some 0.1 us each, and 0.02 us
+    in the compiled loop.
     """
+    if compiled is not None:
+        return np.frombuffer(compiled.placements(list(values)), np.uint32)
+    return _placements(values)
+
+
+def _placements(values: Sequence[bytes]) -> npt.NDArray[np.uint32]:
+    """The definition."""
     mixed = np.fromiter(map(crc32, values), np.uint32, len(values))
     mixed ^= mixed >> np.uint32(16)
     mixed *= np.uint32(0x85EBCA6B)

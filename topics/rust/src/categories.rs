@@ -3,6 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
 
 /// The hash is keyed by chance: whoever chooses the strings cannot make them collide.
 #[derive(Default)]
@@ -54,4 +56,14 @@ pub fn placement(item: &[u8]) -> u32 {
     mixed ^= mixed >> 13;
     mixed = mixed.wrapping_mul(0xC2B2_AE35);
     mixed ^ mixed >> 16
+}
+
+/// `placement` of each of these bytes, as uint32 in the machine's order.
+#[pyfunction]
+pub fn placements<'py>(py: Python<'py>, items: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyBytes>> {
+    let mut placed = Vec::with_capacity(4 * items.len());
+    for item in items {
+        placed.extend_from_slice(&placement(item.cast::<PyBytes>()?.as_bytes()).to_ne_bytes());
+    }
+    Ok(PyBytes::new(py, &placed))
 }

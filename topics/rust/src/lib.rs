@@ -37,5 +37,6 @@ fn _compiled(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(batch::records, module)?)?;
     module.add_function(wrap_pyfunction!(batch::plain_attributes, module)?)?;
     module.add_function(wrap_pyfunction!(by_user::pack_by_user, module)?)?;
+    module.add_function(wrap_pyfunction!(categories::placements, module)?)?;
     module.add_function(wrap_pyfunction!(rows::write_rows, module)?)
 }
