@@ -30,6 +30,10 @@ POLL_SECONDS = 0.1
 _UNREAD_SECONDS = 0.03
 """aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
 its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
+_WAIT_MS = 30
+"""How long a broker may hold a fetch that brings nothing. It has one of a consumer at a time, for all partitions."""
+_SHORT_WAIT_MS = 5
+"""The same where a partition that rests is wanted soon: the fetch that is under way then does not name it, and would hold it back."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
@@ -67,7 +71,7 @@ def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:
     sizes = {
         "max_partition_fetch_bytes": fetch_bytes,
         "fetch_max_bytes": max(50 << 20, fetch_bytes),
-        "fetch_max_wait_ms": 30,
+        "fetch_max_wait_ms": _WAIT_MS,
     }
     return {
         **sizes,
@@ -86,6 +90,8 @@ class BatchFetcher(ABC):
         super().__init__(*args, **options)
         self.sought: dict[InputPartition, tuple[int]] = {}
         """The offset of the last seek of each partition, in a new object for every seek."""
+        self._wait_ms: int | None = None
+        """How long a fetch waits usually; None before the first."""
         self._aside: dict[InputPartition, tuple[str, float]] = {}
         """Partitions that cannot be read: why, and when they are tried again."""
 
@@ -114,7 +120,8 @@ class BatchFetcher(ABC):
     async def fetch(
         self, consumer: AIOKafkaConsumer, places: Set[InputPartition], *, timeout: float, generation: int
     ) -> dict[InputPartition, Batch]:
-        """What has arrived of these partitions, or is the next to arrive; empty at the time-out. generation: of the group."""
+        """What has arrived of these partitions, or is the next to arrive; empty at the time-out, which is shorter than
+        `POLL_SECONDS` where others are wanted then. generation: of the group."""
         subscription = consumer._subscription.subscription
         assignment = subscription.assignment if subscription is not None else None
         if assignment is None or not assignment.active:
@@ -138,7 +145,7 @@ class BatchFetcher(ABC):
         if not starts:
             await asyncio.sleep(IDLE_SLEEP_SECONDS)
             return {}
-        consumer._fetcher._prefetch_backoff = _UNREAD_SECONDS
+        self._set_waits(consumer._fetcher, soon=timeout < POLL_SECONDS)
         consumer.resume(*starts)
         lives = {tp: life(tp) for tp in starts}
         sought = {tp: self.sought.get(InputPartition(tp.topic, tp.partition)) for tp in starts}
@@ -162,6 +169,13 @@ class BatchFetcher(ABC):
                     # Otherwise aiokafka would fetch the little that comes at once, and hold it back until it is asked for.
                     consumer.pause(tp)
         return batches
+
+    def _set_waits(self, fetcher: Any, *, soon: bool) -> None:
+        """How long the next fetches wait, for records and for readers. soon: whether another partition is wanted soon."""
+        if self._wait_ms is None:
+            self._wait_ms = fetcher._fetch_max_wait_ms
+        fetcher._fetch_max_wait_ms = min(self._wait_ms, _SHORT_WAIT_MS) if soon else self._wait_ms
+        fetcher._prefetch_backoff = _UNREAD_SECONDS
 
     async def _fetched(
         self,

@@ -97,6 +97,7 @@ RELIED_ON = {
         "_create_fetch_waiter",
         "fetched_records",
         "_prefetch_backoff",
+        "_fetch_max_wait_ms",
     ],
     f"{FETCHER}:FetchResult": ["_partition_records"],
     f"{FETCHER}:PartitionRecords": ["_records", "_consumer_record", "next_fetch_offset"],

@@ -33,7 +33,7 @@ from faust.types import TP
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust import fetching, transport
-from susurrus.agents.runtime.faust.fetching import UnderWay, take_whole_batches
+from susurrus.agents.runtime.faust.fetching import POLL_SECONDS, UnderWay, take_whole_batches
 from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch
 from susurrus.agents.runtime.faust.transport import BatchConsumer, BatchConsumerThread
 
@@ -266,6 +266,7 @@ class Aiokafka:
         self.aside: dict[TP, tuple[str, float]] = {}
         self.paused: set[TopicPartition] = set()
         self._prefetch_backoff = 0.1
+        self._fetch_max_wait_ms = 20
 
     def pause(self, *partitions: TopicPartition) -> None:
         self.paused |= set(partitions)
@@ -293,15 +294,15 @@ class Aiokafka:
         return asyncio.get_running_loop().create_future()
 
 
-def fetch(consumer: Aiokafka, active: set[TP]) -> dict[TP, Batch]:
+def fetch(consumer: Aiokafka, active: set[TP], timeout: float = 0.01) -> dict[TP, Batch]:
     thread = BatchConsumerThread.__new__(BatchConsumerThread)
     transport = SimpleNamespace(
         on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)), is_raw=lambda topic: topic == "raw"
     )
     thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
-    thread._aside = consumer.aside
+    thread._aside, thread._wait_ms = consumer.aside, None if consumer.thread is None else consumer.thread._wait_ms
     consumer.thread = thread
-    return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=0.01)))
+    return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=timeout)))
 
 
 RAW = TopicPartition("raw", 0)
@@ -324,6 +325,20 @@ def test_a_fetch_of_nothing_but_holes_is_a_batch_for_the_clock_must_see_the_posi
     consumer.brings = ([], 103)
     batch = fetch(consumer, {TPS[0]})[TPS[0]]
     assert (batch.start, batch.end, batch.records) == (100, 103, [])
+
+
+def test_fetches_wait_no_longer_than_usual_and_less_while_another_partition_is_wanted_soon() -> None:
+    """A broker holds a fetch, and with it whatever is wanted meanwhile."""
+    consumer, waits = Aiokafka(RAW, 100), []
+    consumer.brings = ([read(101)], 102)
+    for timeout in (POLL_SECONDS, 0.03, POLL_SECONDS):
+        fetch(consumer, {TPS[0]}, timeout)
+        waits.append(consumer._fetch_max_wait_ms)
+    assert waits[0] == waits[2] == 20
+    assert waits[1] < 20
+    consumer._fetch_max_wait_ms, consumer.thread = 1, None
+    fetch(consumer, {TPS[0]}, 0.03)
+    assert consumer._fetch_max_wait_ms == 1
 
 
 def test_a_fetch_that_moved_nothing_is_no_batch() -> None:
