@@ -33,7 +33,7 @@ its own 0.1 s, a partition whose task has no room would hold back the others for
 _WAIT_MS = 30
 """How long a broker may hold a fetch that brings nothing. It has one of a consumer at a time, for all partitions."""
 _SHORT_WAIT_MS = 5
-"""The same where a partition that rests is wanted soon: the fetch that is under way then does not name it, and would hold it back."""
+"""The same where a partition that rests is wanted soon: the fetch under way does not name it, and would hold it back."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
