@@ -4,6 +4,7 @@ One Kafka record per (commit of route, by-user partition) holds a block of event
 between the blocks. Why blocks: docs/decisions/0001-packed-blocks.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -21,7 +22,7 @@ class ByUserBlock(Block):
 
     source: raw partition. offset: raw offsets, distinct. interval: global trigger number g of each event. window: start
     of its window in ms. user, key: codes into users and keys, which are distinct canonical JSON. values: int64[n, V],
-    clamped and in grid units.
+    clamped and in grid units. users: decoded as `BlobColumns`, for they are many and are mostly known already.
     """
 
     source: Annotated[int, Scalar(least=0)]
@@ -31,7 +32,7 @@ class ByUserBlock(Block):
     user: Annotated[Int32s, Codes(into="users")]
     key: Annotated[Int32s, Codes(into="keys")]
     values: Annotated[Int64s, Table()]
-    users: Annotated[list[bytes], Items("users")]
+    users: Annotated[Sequence[bytes], Items("users", columns=True)]
     keys: Annotated[list[bytes], Items("keys")]
 
 
@@ -78,7 +79,7 @@ def _packed(
         block.source,
         columns,
         block.user.tobytes(),
-        block.users,
+        list(block.users),
         block.key.tobytes(),
         block.keys,
         [column.tobytes() for column in block.values.T],

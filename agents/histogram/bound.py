@@ -278,11 +278,11 @@ class BoundStage(IntervalStage[ByUserBlock]):
             window = self._calendar.window_at(start)
             trigger = self._calendar.trigger(window, interval)
             used = np.flatnonzero(np.bincount(part.key, minlength=len(records.keys)))
-            kept, user_hash = np.zeros(len(part.key), np.bool_), part.user_hashes()
+            kept = np.zeros(len(part.key), np.bool_)
             for level, of_level, puts in zip(self._levels, by_level, changed, strict=True):
                 keys, key = _codes_of(of_level, used, part.key, distinct=self._level_keys is None)
                 public = None if level.lag is None else self._public(start, interval, keys)
-                of_records = part.users, user_hash, key, part.values
+                of_records = part.users, key, part.values
                 added = level.close(self.partition, (window, start), interval, of_records, keys, trigger, public)
                 puts += added.puts
                 kept |= added.kept

@@ -29,7 +29,7 @@ from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.calendar import Interval, WindowIndex, WindowStart
 from susurrus.mechanisms.histogram.levels import FIRST_LETTER
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
-from susurrus.mechanisms.histogram.record_order import Hashes, RecordOrder
+from susurrus.mechanisms.histogram.record_order import RecordOrder
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.mechanisms.histogram.user_table import Closed
 from susurrus.topics.bounded import BoundedBlock
@@ -103,21 +103,22 @@ class CappedLevel:
         partition: int,
         window: tuple[WindowIndex, WindowStart],
         interval: Interval,
-        records: tuple[Sequence[Users], Hashes, Int32s, Int64s],
+        records: tuple[Sequence[Users], Int32s, Int64s],
         keys: list[bytes],
         trigger: int,
         public: Bools | None,
     ) -> Added:
         """Apply the level's caps to a window's records of an interval.
 
-        records: users by block, uint32[n] hashes of users, int32[n] places in the level's keys, and int64[n, fields] values.
+        records: users by block, int32[n] places in the level's keys, and int64[n, fields] values.
         public: bool[keys], where the strategy has a lag.
         """
-        users, user_hash, key, values = records
+        users, key, values = records
+        entered = self._users.enter(window[0], users)
         # Neither codes nor numbers: what numbers keys have follows what other users bring.
-        priority = self._order.priorities(window[0], user_hash, placements(keys)[key])
+        priority = self._order.priorities(window[0], entered.hashes, placements(keys)[key])
         codes = self._hashes.of(keys) if self._numbers is None else self._numbers.of(window[0], keys)
-        closed, puts = self._users.close(window[0], interval, users, key, codes, priority, trigger, public)
+        closed, puts = self._users.close(window[0], interval, entered, key, codes, priority, trigger, public)
         if self._numbers is not None:
             puts += self._numbers.listed(closed.changes.key)
         return Added(

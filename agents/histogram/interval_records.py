@@ -13,27 +13,22 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Int32s, Int64s
 from susurrus.mechanisms.calendar import WindowStart
-from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.topics.bounded import BoundedBlock
 from susurrus.topics.by_user import ByUserBlock
-from susurrus.topics.wire.partitioner import placements
+from susurrus.topics.wire.blobs import some_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRecords:
     """A window's records of one interval, in the order (source, raw offset): that of a user's records of one key.
 
-    users: by block, codes int32 and the list that they lead into; key: int32[n], places in the interval's keys; values:
+    users: by block, codes int32 and the names that they lead into; key: int32[n], places in the interval's keys; values:
     int64[n, fields].
     """
 
-    users: list[tuple[npt.NDArray[np.int32], list[bytes]]]
+    users: list[tuple[npt.NDArray[np.int32], Sequence[bytes]]]
     key: Int32s
     values: Int64s
-
-    def user_hashes(self) -> Hashes:
-        """uint32[n], as `RecordOrder.priorities` takes them."""
-        return np.concatenate([placements(names)[user] for user, names in self.users])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +66,7 @@ class IntervalRecords:
                     continue
                 rows = np.flatnonzero(block.window == start)
                 used, user = np.unique(block.user[rows], return_inverse=True)
-                users.append((user.astype(np.int32), [block.users[i] for i in used.tolist()]))
+                users.append((user.astype(np.int32), some_of(block.users, used)))
                 key.append(code[block.key[rows]])
                 values.append(block.values[rows])
             yield WindowStart(start), WindowRecords(users=users, key=np.concatenate(key), values=np.concatenate(values))

@@ -12,6 +12,7 @@ where there is none in ``g``. They are dropped with their window.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
@@ -27,8 +28,12 @@ from susurrus.mechanisms.arrays import Bools, Int32s
 from susurrus.mechanisms.calendar import Interval, WindowIndex
 from susurrus.mechanisms.histogram.bounding import Bounding
 from susurrus.mechanisms.histogram.compiled_user_table import user_table
+from susurrus.mechanisms.histogram.name_index import Names
+from susurrus.mechanisms.histogram.pair_index import grown
 from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.mechanisms.histogram.user_table import Closed, Codes, Lists, UserTable
+from susurrus.topics.wire.blobs import BlobColumns
+from susurrus.topics.wire.partitioner import placements
 
 CHANGES, GATHERED, BEFORE = b"v", b"g", b"u"
 
@@ -42,10 +47,20 @@ _PIECE_USERS = 1 << 16
 _PIECE_BYTES = 1 << 24
 """The most bytes of lists that are read at once."""
 
-Users = tuple[npt.NDArray[np.int32], list[bytes]]
-"""Codes of records into a list of users."""
+Users = tuple[npt.NDArray[np.int32], Sequence[bytes]]
+"""Codes of records into users' names, which are distinct."""
 
 _in_use: "WeakSet[UserState]" = WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """The users of some records. known: how many the table had before; number int32[n]; hashes uint32[n], as `RecordOrder` takes
+    them."""
+
+    known: int
+    number: Int32s
+    hashes: Hashes
 
 
 class UserState:
@@ -56,6 +71,8 @@ class UserState:
     ) -> None:
         self._store, self._bounding_of, self._layout = store, bounding_of, layout
         self._tables: dict[WindowIndex, UserTable] = {}
+        self._hashes: dict[WindowIndex, Hashes] = {}
+        """Of the tables' users, by number, with room behind. They are what orders records, and do not change."""
         self._gathered = {WindowIndex(int(window)) for window in meta.get("gathered", ())}
         if meta["format"] == layout.before:
             self._before = set(self._windows_before())
@@ -83,40 +100,51 @@ class UserState:
 
     # ---- an interval -------------------------------------------------------------------------------------------------
 
+    def enter(self, window: WindowIndex, users: Sequence[Users]) -> Entered:
+        """The users of a window's records of an interval, by block, in order."""
+        table = self._table(window)
+        known = len(table)
+        numbers = [self._enter(window, table, names)[user] for user, names in users]
+        number = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
+        return Entered(known, number, self._hashes[window][number])
+
     def close(
         self,
         window: WindowIndex,
         interval: Interval,
-        users: Sequence[Users],
+        users: Entered,
         key: Int32s,
         codes: Codes,
         priority: Hashes,
         trigger: int,
         public: Bools | None,
     ) -> tuple[Closed, list[tuple[bytes, bytes]]]:
-        """(what counts of a window's records in an interval, what to store), as `UserTable.close`. users: by block, in order."""
+        """(what counts of a window's records in an interval, what to store), as `UserTable.close`."""
         table = self._table(window)
-        known = len(table)
-        numbers = [self._enter(window, table, names)[user] for user, names in users]
-        number = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
-        closed = table.close(number, key, codes, priority, trigger, public)
-        names = table.names(known)
+        closed = table.close(users.number, key, codes, priority, trigger, public)
+        names = table.names(users.known)
         if not names and not len(closed.changes.user):
             return closed, []
         ledger = self._bounding_of(window).ledger
         root = 0 if ledger is None else int(ledger.roots[trigger - 1])
-        row = user_changes.encode(known, names, closed.changes, codes, public, root)
+        row = user_changes.encode(users.known, names, closed.changes, codes, public, root)
         return closed, [(CHANGES + ordered(window) + ordered(interval), row)]
 
     def _table(self, window: WindowIndex) -> UserTable:
         if window not in self._tables:
             self._tables[window] = user_table(self._bounding_of(window))
+            self._hashes[window] = np.zeros(0, np.uint32)
         return self._tables[window]
 
-    def _enter(self, window: WindowIndex, table: UserTable, names: list[bytes]) -> Int32s:
+    def _enter(self, window: WindowIndex, table: UserTable, names: Sequence[bytes]) -> Int32s:
         known = len(table)
-        numbers = table.enter(names)
+        if isinstance(names, BlobColumns):
+            numbers = table.enter_names(Names(data=names.data, start=names.start, length=names.length))
+        else:
+            numbers = table.enter(names)
         if len(table) > known:
+            hashes = self._hashes[window] = grown(self._hashes[window], len(table))
+            hashes[known : len(table)] = placements(table.names(known))
             if window in self._gathered:
                 self._read_back(table, known, GATHERED + ordered(window))
             if window in self._before:
@@ -130,7 +158,7 @@ class UserState:
         if not len(users):
             return
         lists = self._layout.unpack([row for row in rows if row is not None], before=before)
-        empty = np.diff(table.lists(users).indptr) == 0
+        empty = table.lengths()[users] == 0
         if not empty.all():
             lists = _some(lists, empty)
         table.fill(users[empty], lists)
@@ -138,7 +166,7 @@ class UserState:
     def drop(self, oldest: WindowIndex) -> None:
         """Forget the windows before this one."""
         for window in [window for window in self._tables if window < oldest]:
-            del self._tables[window]
+            del self._tables[window], self._hashes[window]
         self._gathered = {window for window in self._gathered if window >= oldest}
         self._before = {window for window in self._before if window >= oldest}
 
@@ -147,8 +175,10 @@ class UserState:
     @property
     def outgrown(self) -> bool:
         """Whether the tables take more than memory should hold."""
-        size = sum(table.size + _ROW_BYTES * len(table) for table in self._tables.values())
-        return size > min(_MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_in_use))
+        tables = sum(table.size + _ROW_BYTES * len(table) for table in self._tables.values())
+        return tables + sum(hashes.nbytes for hashes in self._hashes.values()) > min(
+            _MEMORY_BYTES, _WORKER_MEMORY_BYTES // len(_in_use)
+        )
 
     def gather(self) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
         """(what to store, ranges to drop before) so that all users have rows of their own; the tables are empty then."""
@@ -164,6 +194,7 @@ class UserState:
             drops.append((changes, prefix_end(changes)))
         self._gathered.update(self._tables)
         self._tables.clear()
+        self._hashes.clear()
         return puts, drops
 
     # ---- all of a window's lists -----------------------------------------------------------------------------------

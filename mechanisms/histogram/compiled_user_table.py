@@ -12,6 +12,7 @@ from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.compiled import compiled
 from susurrus.mechanisms.histogram import bounding as bounding_module
 from susurrus.mechanisms.histogram.bounding import WEIGHT_ONE, Bounding
+from susurrus.mechanisms.histogram.name_index import Names
 from susurrus.mechanisms.histogram.per_key import offsets
 from susurrus.mechanisms.histogram.record_order import Hashes
 from susurrus.mechanisms.histogram.user_table import Changes, Closed, Codes, Lists, UserTable, spends
@@ -55,6 +56,10 @@ class CompiledUserTable(UserTable):
     def enter(self, names: Sequence[bytes]) -> Int32s:
         """As in the definition."""
         return np.frombuffer(self._table.enter(list(names)), np.int32)
+
+    def enter_names(self, names: Names) -> Int32s:
+        """As in the definition."""
+        return self.enter(names.listed())
 
     def find(self, names: Sequence[bytes]) -> Int32s:
         """As in the definition."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Bools, Int32s, Int64s
 from susurrus.mechanisms.histogram.bounding import Bounding, Brought, RowPairs
+from susurrus.mechanisms.histogram.name_index import NameIndex, Names
 from susurrus.mechanisms.histogram.pair_index import PairIndex, grown
 from susurrus.mechanisms.histogram.per_key import offsets, segment_sums
 from susurrus.mechanisms.histogram.record_order import Hashes, in_order
@@ -27,8 +28,6 @@ Codes = npt.NDArray[np.uint32]
 
 _ROOM = 16
 _CODE_BITS = 32
-_USER_BYTES = 200
-"""What a user costs in a dictionary and in lists, beside the bytes of its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +86,7 @@ class UserTable:
 
     def __init__(self, bounding: Bounding) -> None:
         self.bounding = bounding
-        self._numbers: dict[bytes, int] = {}
-        self._names: list[bytes] = []
-        self._name_bytes = 0
+        self._names = NameIndex()
         self._spends = spends(bounding)
         self._held, self._kept, self._taken, self._charged = (np.zeros(_ROOM, np.int64) for _ in range(4))
         """By user: keys on its list, kept records, ranks that were taken, and what its ledger holds."""
@@ -109,32 +106,27 @@ class UserTable:
     def size(self) -> int:
         """Bytes of memory, roughly."""
         columns = self._count.nbytes + self._unranked.nbytes + self._spent.nbytes + self._by_user.nbytes
-        return self._name_bytes + len(self) * _USER_BYTES + 4 * self._held.nbytes + self._entries.size + columns
+        return self._names.size + 4 * self._held.nbytes + self._entries.size + columns
 
     def enter(self, names: Sequence[bytes]) -> Int32s:
         """int32[n]: the users' numbers. Users that are new get the next ones, in this order, and empty lists."""
-        numbers = self._numbers
-        found = list(map(numbers.get, names))
-        if None in found:
-            for at, name in enumerate(names):
-                if found[at] is None:
-                    number = numbers.setdefault(name, len(numbers))
-                    found[at] = number
-                    if number == len(self._names):
-                        self._names.append(name)
-                        self._name_bytes += len(name)
-            users = len(self._names)
-            self._held, self._kept = grown(self._held, users), grown(self._kept, users)
-            self._taken, self._charged = grown(self._taken, users), grown(self._charged, users)
-        return np.array(found, np.int32)
+        return self.enter_names(Names.of(names))
+
+    def enter_names(self, names: Names) -> Int32s:
+        """The same of names as columns."""
+        numbers = self._names.enter(names)
+        users = len(self)
+        self._held, self._kept = grown(self._held, users), grown(self._kept, users)
+        self._taken, self._charged = grown(self._taken, users), grown(self._charged, users)
+        return numbers.astype(np.int32)
 
     def find(self, names: Sequence[bytes]) -> Int32s:
         """int32[n]: the users' numbers, -1 for users that never entered."""
-        return np.array([self._numbers.get(name, -1) for name in names], np.int32)
+        return self._names.find(Names.of(names)).astype(np.int32)
 
     def names(self, start: int) -> list[bytes]:
         """The users from number ``start`` on."""
-        return self._names[start:]
+        return self._names.names[start:]
 
     def lengths(self) -> Int64s:
         """int64[users]: keys of each list."""

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.topics.wire.blobs import BlobColumns, some_of
 from susurrus.topics.wire.packing import (
     Int32s,
     Kind,
@@ -97,12 +98,14 @@ class Rest(Part):
 
 @dataclass(frozen=True)
 class Items(Part):
-    """list[bytes]; empty: whether one may be empty."""
+    """list[bytes]; empty: whether one may be empty; columns: whether they are read as `BlobColumns`."""
 
     empty: bool = False
+    columns: bool = False
 
-    def read(self, reader: Reader, heights: Heights) -> list[bytes]:
-        return reader.blobs(_number(self.height, heights))
+    def read(self, reader: Reader, heights: Heights) -> Sequence[bytes]:
+        number = _number(self.height, heights)
+        return reader.blob_columns(number) if self.columns else reader.blobs(number)
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,8 @@ def _pieces(value: Any) -> list[Any]:
     """A value as it is written: bytes, lists of byte strings, and columns."""
     if isinstance(value, np.ndarray):
         return list(value.T) if value.ndim > 1 else [value]
+    if isinstance(value, BlobColumns):
+        return [value.listed()]
     if isinstance(value, bytes | list):
         return [value]
     pairs = list(value.items() if isinstance(value, dict) else value)
@@ -218,14 +223,14 @@ class Block(BlockRecord):
         return replace(self, **changes)  # type: ignore[type-var]  # every subclass is a dataclass
 
 
-def _narrow(codes: Int32s, items: list[bytes]) -> tuple[Int32s, list[bytes]]:
+def _narrow(codes: Int32s, items: Sequence[bytes]) -> tuple[Int32s, Sequence[bytes]]:
     """Codes into a list of only the items that they use, in the same order."""
     used = np.zeros(len(items), np.bool_)
     used[codes] = True
     if used.all():
         return codes, items
     renumbered = np.cumsum(used, dtype=np.int32) - np.int32(1)
-    return renumbered[codes], [items[i] for i in np.flatnonzero(used).tolist()]
+    return renumbered[codes], some_of(items, np.flatnonzero(used))
 
 
 Declared = TypeVar("Declared", bound=BlockRecord)

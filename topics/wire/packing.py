@@ -20,6 +20,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
+from susurrus.topics.wire.blobs import PADDING, BlobColumns
+
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 
@@ -163,15 +165,27 @@ class Reader:
 
     def blobs(self, n: int) -> list[bytes]:
         """n byte strings."""
+        lengths = self._lengths(n)
+        data, start = self._data, self._at
+        ends = list(accumulate(lengths.tolist(), initial=start))
+        self._at = ends[-1]
+        return [data[a:b] for a, b in pairwise(ends)]
+
+    def blob_columns(self, n: int) -> BlobColumns:
+        """n byte strings, as columns."""
+        lengths = self._lengths(n)
+        ends = np.cumsum(lengths)
+        data = self.raw(int(ends[-1]) if n else 0)
+        return BlobColumns(data + bytes(PADDING), ends - lengths, lengths)
+
+    def _lengths(self, n: int) -> Int64s:
+        """int64[n], of byte strings that the record has."""
         lengths = self.column(n)
         if n and int(lengths.min()) < 0:
             raise MalformedRecord("a byte string has a negative length")
         if n and (int(lengths.max()) > self.left or int(lengths.sum()) > self.left):
             raise MalformedRecord(f"byte strings run over the record's end={len(self._data)}")
-        data, start = self._data, self._at
-        ends = list(accumulate(lengths.tolist(), initial=start))
-        self._at = ends[-1]
-        return [data[a:b] for a, b in pairwise(ends)]
+        return lengths
 
     def finish(self) -> None:
         """The record must end here."""
