@@ -19,7 +19,7 @@ from itertools import starmap
 import numpy as np
 
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.layout import RecordLayout, certain_layout
+from susurrus.topics.records.layout import RecordLayout, certain_layout, certainly_plain
 from susurrus.topics.records.scanning import DecompressedBatch, InputRecord
 from susurrus.topics.wire.batch_reader import BatchReader, MalformedBatch
 
@@ -46,7 +46,8 @@ def usual(section: DecompressedBatch) -> bool:
         return False
     if compiled is not None:
         return bool(compiled.plain_attributes(section))
-    return _plain_attributes(section)
+    plain = certainly_plain(section)
+    return _plain_attributes(section) if plain is None else plain
 
 
 def _plain_attributes(section: DecompressedBatch) -> bool:

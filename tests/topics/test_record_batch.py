@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from susurrus.topics import record_batch as parser
 from susurrus.topics.compiled import compiled
-from susurrus.topics.records.layout import certain_layout
+from susurrus.topics.records.layout import certain_layout, certainly_plain
 from susurrus.topics.records.scanning import DecompressedBatch, InputRecord, JsonSource, Scanner
 from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
@@ -58,6 +58,7 @@ def in_all_programs(section: DecompressedBatch) -> list[InputRecord] | None:
     found, *others = (outcome(parse, section) for parse in PROGRAMS.values())
     assert others == [found] * len(others)
     assert whole(section) == (None if found is None else [one._replace(packed_headers=b"\0") for one in found])
+    assert certainly_plain(section) in (None, parser._plain_attributes(section))
     if found is not None and section.number == section.span:
         # Of malformed batches the two may see other parts.
         assert parser.usual(section) == parser._plain_attributes(section)
@@ -136,6 +137,7 @@ def test_a_batch_is_usual_whose_attributes_are_of_one_byte_and_of_which_nothing_
     for name, (data, _) in odd_batches(0).items():
         assert parser.usual(section_of(data)) == (name not in ("attributes: 0x80", "attributes: 0xff")), name
     long = section_of(record_batch([b"x" * 70_000, b"y"] * 3))
+    assert certainly_plain(long)
     assert parser.usual(long)
     assert not parser.usual(long._replace(span=7))
     assert not parser.usual(long._replace(last=long.last - 70_000))

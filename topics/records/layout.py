@@ -43,6 +43,19 @@ def certain_layout(section: DecompressedBatch) -> RecordLayout | None:
         return None
 
 
+def certainly_plain(section: DecompressedBatch) -> bool | None:
+    """Whether the attributes of all records are numbers of one byte; None where only the definition knows it."""
+    data = section.data[section.first : section.last]
+    try:
+        heads = np.array(_heads(data, section.number), np.int64)
+        text, begin = np.frombuffer(data, np.uint8), heads[:-1]
+        if heads[-1] > len(data) or (text[begin] & 1).any():
+            return None
+        return bool((text[_behind(text, begin)] < 0x80).all())
+    except (_Uncertain, IndexError):
+        return None
+
+
 def _layout(section: DecompressedBatch) -> RecordLayout:
     number = section.number
     data = section.data[section.first : section.last]
