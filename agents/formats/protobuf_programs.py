@@ -1,4 +1,4 @@
-"""Types of Protobuf messages as programs of the compiled reader (topics/rust/src/protobuf.rs).
+"""Types of Protobuf messages as programs of the compiled reader (topics/rust/src/protobuf_types.rs).
 
 A program takes a message only if protobuf must parse it, and `message_fields` must find the same in it. What it does not know is a
 field that takes nothing, or no program: then protobuf reads the messages.
@@ -43,7 +43,7 @@ _KINDS: Final = {
     17: "sint32",
     18: "sint64",
 }
-"""Kinds of fields by protobuf's numbers of types, as protobuf.rs calls them."""
+"""Kinds of fields by protobuf's numbers of types, as protobuf_types.rs calls them."""
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _DURATION: Final = "google.protobuf.Duration"
 

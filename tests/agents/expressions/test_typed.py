@@ -32,7 +32,7 @@ def lines(*records: Any) -> list[bytes | None]:
 
 
 def test_a_row_has_the_kind_numbers_that_the_definition_has() -> None:
-    """found.rs numbers them by itself."""
+    """table.rs numbers them by itself."""
     both = Both(RawSchema(user=("u",), key=("k",)), "v IS NULL")
     payloads = lines(
         {"v": None}, {"v": True}, {"v": 1}, {"v": 1.5}, {"v": "x"}, {}, b'{"v":[]}', b'{"v":18446744073709551615}'

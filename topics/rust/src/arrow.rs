@@ -1,6 +1,6 @@
 //! Typed columns as Arrow's C data interface has them, so that an engine reads them without an object for each value.
 //!
-//! Table (found.rs) ──`__arrow_c_stream__`──▶ capsule with an ArrowArrayStream of one struct array ──▶ the engine
+//! Table (table.rs) ──`__arrow_c_stream__`──▶ capsule with an ArrowArrayStream of one struct array ──▶ the engine
 //!
 //! The structs are those of https://arrow.apache.org/docs/format/CDataInterface.html and CStreamInterface.html. Whoever reads them
 //! calls `release`; until then the columns stay, also after the table is gone.

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::bytes::{zigzag, Bytes};
 use crate::framed::Program;
 use crate::slots::{SlotReader, Token};
 use crate::written::{hexadecimal, Slot, Written, INSTANTS, LONGEST};
@@ -124,15 +125,15 @@ impl SlotReader for Schema {
         if value.len() > LONGEST {
             return None;
         }
-        let mut cursor = Cursor { rest: value, written: Written::new(arena, slots) };
+        let mut cursor = Cursor { bytes: Bytes { rest: value }, written: Written::new(arena, slots) };
         cursor.over(&self.0)?;
-        cursor.rest.is_empty().then_some(())?;
+        cursor.bytes.rest.is_empty().then_some(())?;
         Some(cursor.written.text())
     }
 }
 
 struct Cursor<'a, 'b, 's> {
-    rest: &'a [u8],
+    bytes: Bytes<'a>,
     written: Written<'b, 's>,
 }
 
@@ -141,7 +142,7 @@ impl<'a> Cursor<'a, '_, '_> {
     fn over(&mut self, step: &Step) -> Option<()> {
         match step {
             Step::Null(slot) => self.written.null(*slot),
-            Step::Boolean(slot) => match self.take(1)? {
+            Step::Boolean(slot) => match self.bytes.take(1)? {
                 [0] => self.written.boolean(*slot, false),
                 [1] => self.written.boolean(*slot, true),
                 _ => return None,
@@ -168,11 +169,11 @@ impl<'a> Cursor<'a, '_, '_> {
                 self.written.instant(slot, instant);
             }
             &Step::Float(slot) => {
-                let number = f32::from_le_bytes(self.take(4)?.try_into().ok()?);
+                let number = f32::from_le_bytes(self.bytes.array()?);
                 self.written.float(slot, f64::from(number));
             }
             &Step::Double(slot) => {
-                let number = f64::from_le_bytes(self.take(8)?.try_into().ok()?);
+                let number = f64::from_le_bytes(self.bytes.array()?);
                 self.written.float(slot, number);
             }
             &Step::Text(slot) => {
@@ -189,11 +190,11 @@ impl<'a> Cursor<'a, '_, '_> {
                 self.written.quoted(slot, |arena| arena.extend(text.iter().map(u8::to_ascii_lowercase)));
             }
             &Step::Bytes(slot, size) => {
-                let bytes = self.bytes(size)?;
+                let bytes = self.sized(size)?;
                 self.written.bytes(slot, bytes);
             }
             &Step::Uuid(slot) => {
-                let bytes = self.take(16)?;
+                let bytes = self.bytes.take(16)?;
                 self.written.quoted(slot, |arena| {
                     for (number, (start, end)) in [(0, 4), (4, 6), (6, 8), (8, 10), (10, 16)].into_iter().enumerate() {
                         if number > 0 {
@@ -204,7 +205,7 @@ impl<'a> Cursor<'a, '_, '_> {
                 });
             }
             &Step::Decimal(slot, precision, scale, size) => {
-                let bytes = self.bytes(size)?;
+                let bytes = self.sized(size)?;
                 if slot.is_some() {
                     self.decimal(slot, bytes, precision, scale)?;
                 } else {
@@ -248,55 +249,28 @@ impl<'a> Cursor<'a, '_, '_> {
         Some(())
     }
 
-    fn take(&mut self, size: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.rest.split_at_checked(size)?;
-        self.rest = rest;
-        Some(taken)
-    }
-
-    /// A signed number in zigzag form, seven bits a byte; of the tenth byte there is one bit.
+    /// A signed number in zigzag form.
     #[inline]
     fn number(&mut self) -> Option<i64> {
-        match self.rest {
-            // Most numbers are lengths, branches and small.
-            &[byte @ ..0x80, ref rest @ ..] => {
-                self.rest = rest;
-                Some(i64::from(byte >> 1) ^ -i64::from(byte & 1))
-            }
-            _ => self.long_number(),
-        }
-    }
-
-    fn long_number(&mut self) -> Option<i64> {
-        let mut word = 0u64;
-        for (at, &byte) in self.rest.iter().enumerate().take(10) {
-            if at == 9 && byte > 1 {
-                return None;
-            }
-            word |= u64::from(byte & 0x7f) << (7 * at);
-            if byte < 0x80 {
-                self.rest = &self.rest[at + 1..];
-                return Some((word >> 1) as i64 ^ -((word & 1) as i64));
-            }
-        }
-        None
+        self.bytes.varint().map(zigzag)
     }
 
     /// How many items a block has. Each has a byte at least, or the schema would not have been compiled.
     fn count(&mut self) -> Option<usize> {
-        usize::try_from(self.number()?).ok().filter(|&count| count <= self.rest.len())
+        usize::try_from(self.number()?).ok().filter(|&count| count <= self.bytes.rest.len())
     }
 
-    fn bytes(&mut self, size: Option<usize>) -> Option<&'a [u8]> {
+    /// Bytes of a size, or behind their length.
+    fn sized(&mut self, size: Option<usize>) -> Option<&'a [u8]> {
         let size = match size {
             Some(size) => size,
             None => usize::try_from(self.number()?).ok()?,
         };
-        self.take(size)
+        self.bytes.take(size)
     }
 
     fn text(&mut self) -> Option<&'a [u8]> {
-        let bytes = self.bytes(None)?;
+        let bytes = self.sized(None)?;
         (bytes.is_ascii() || std::str::from_utf8(bytes).is_ok()).then_some(bytes)
     }
 

@@ -6,85 +6,19 @@
 //! on that record alone. A row with a field of another kind is left to the definition in Python.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule};
+use pyo3::types::PyBytes;
 
-use crate::arrow::{capsule, Column, Columns};
 use crate::batch::Section;
 use crate::categories::Categories;
-use crate::coding::{self, column, float, piece, Coding, Layout};
-use crate::numbers::{decimal, integer};
+use crate::coding::{self, column, Coding, Layout};
+use crate::kept::Kept;
 use crate::results::Results;
-use crate::scanner::Reader;
 use crate::slots::Token;
-
-/// Of a field, as agents/expressions/kinds.py numbers them.
-const NULL: u8 = 0;
-const BOOLEAN: u8 = 1;
-const BIGINT: u8 = 2;
-const DOUBLE: u8 = 4;
-const TEXT: u8 = 5;
-
-/// Where the text is that a row's tokens are places in.
-#[derive(Clone, Copy)]
-enum Origin {
-    /// The row is left.
-    Nowhere,
-    /// In the data of a section, from a byte on.
-    Section(usize, usize),
-    /// In what readers have written, from a byte on.
-    Arena(usize),
-}
-
-/// The tokens of all rows.
-pub struct Kept {
-    paths: usize,
-    tokens: Vec<Token>,
-    origins: Vec<Origin>,
-    arena: Vec<u8>,
-    slots: Vec<Token>,
-    scratch: Vec<u8>,
-}
-
-impl Kept {
-    pub fn new(paths: usize) -> Self {
-        Kept {
-            paths,
-            tokens: Vec::new(),
-            origins: Vec::new(),
-            arena: Vec::new(),
-            slots: vec![Token::Absent; paths],
-            scratch: Vec::new(),
-        }
-    }
-
-    /// Adds a row. section: its number, the text of its records, which has the value, and where that begins in its data. None: the
-    /// value is not certain, and nothing is added.
-    pub fn read(&mut self, reader: &mut Reader, value: &[u8], section: (usize, &[u8], usize)) -> Option<()> {
-        let (number, text, first) = section;
-        self.scratch.clear();
-        let scalars = reader.read(value, &mut self.scratch, &mut self.slots)?;
-        let at = (scalars.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
-        if at <= text.len() {
-            self.origins.push(Origin::Section(number, first + at));
-        } else {
-            self.origins.push(Origin::Arena(self.arena.len()));
-            self.arena.extend_from_slice(scalars);
-        }
-        self.tokens.extend_from_slice(&self.slots);
-        Some(())
-    }
-
-    /// Adds a row that is left.
-    pub fn leave(&mut self) {
-        self.origins.push(Origin::Nowhere);
-        self.tokens.extend(std::iter::repeat_n(Token::Absent, self.paths));
-    }
-}
+use crate::table::{filled, kind, Table};
 
 #[pyclass(frozen)]
 pub struct Found {
@@ -103,70 +37,7 @@ impl Found {
 
     /// The tokens of a row and the text that they are places in; None where it is left.
     fn row(&self, row: usize) -> Option<(&[Token], &[u8])> {
-        let text = match self.kept.origins[row] {
-            Origin::Nowhere => return None,
-            Origin::Section(number, start) => &self.sections[number].0[start..],
-            Origin::Arena(start) => &self.kept.arena[start..],
-        };
-        Some((&self.kept.tokens[row * self.kept.paths..(row + 1) * self.kept.paths], text))
-    }
-
-    /// Adds the value of a path in some rows to a column. None: one of them is not of the kind.
-    fn column(&self, path: usize, kind: u8, rows: &[usize], longest: &mut usize) -> Option<Column> {
-        let fields = rows.iter().map(|&row| self.row(row).map(|(tokens, text)| (tokens[path], text)));
-        Some(match kind {
-            BOOLEAN => {
-                let mut bits = vec![0; rows.len().div_ceil(8)];
-                for (at, field) in fields.enumerate() {
-                    let (Token::Boolean { start, .. }, text) = field? else { return None };
-                    bits[at / 8] |= u8::from(text[start as usize] == b't') << (at % 8);
-                }
-                Column::Booleans(bits)
-            }
-            BIGINT => Column::Integers(
-                fields
-                    .map(|field| match field? {
-                        (Token::Integer { start, end }, text) => integer(piece(text, start, end)),
-                        _ => None,
-                    })
-                    .collect::<Option<_>>()?,
-            ),
-            DOUBLE => Column::Doubles(
-                fields
-                    .map(|field| match field? {
-                        (Token::Decimal { start, end }, text) => decimal(piece(text, start, end)),
-                        (Token::Float { start, end }, text) => float(piece(text, start, end)),
-                        _ => None,
-                    })
-                    .collect::<Option<_>>()?,
-            ),
-            TEXT => {
-                let (mut ends, mut texts) = (Vec::with_capacity(rows.len() + 1), Vec::new());
-                ends.push(0);
-                for field in fields {
-                    let (Token::Text { start, end }, text) = field? else { return None };
-                    let before = texts.len();
-                    texts.extend_from_slice(piece(text, start + 1, end - 1));
-                    ends.push(texts.len() as i64);
-                    *longest = (*longest).max(texts.len() - before);
-                }
-                Column::Texts(ends, texts)
-            }
-            _ => return None,
-        })
-    }
-}
-
-/// The kind of a field; None where the definition in Python decides. longest: bytes of a text.
-fn kind(token: Token, text: &[u8], longest: usize) -> Option<u8> {
-    match token {
-        Token::Absent | Token::Null { .. } => Some(NULL),
-        Token::Boolean { .. } => Some(BOOLEAN),
-        Token::Integer { start, end } => integer(piece(text, start, end)).map(|_| BIGINT),
-        Token::Decimal { start, end } => decimal(piece(text, start, end)).map(|_| DOUBLE),
-        Token::Float { start, end } => float(piece(text, start, end)).filter(|x| x.is_finite()).map(|_| DOUBLE),
-        Token::Text { start, end } => ((end - start) as usize <= longest + 2).then_some(TEXT),
-        Token::Bytes { .. } | Token::Instant { .. } => None,
+        self.kept.row(row, &self.sections)
     }
 }
 
@@ -262,10 +133,11 @@ impl Found {
         self.known(&paths)?;
         let mut longest = 0;
         let columns: Option<Vec<_>> = py.detach(|| {
-            let wanted = paths.iter().zip(kinds).enumerate().filter(|(_, (_, &kind))| kind != NULL);
-            wanted
-                .map(|(number, (&path, &kind))| Some((name(number), self.column(path, kind, &rows, &mut longest)?)))
-                .collect()
+            let each = paths.iter().zip(kinds).map(|(&path, &kind)| {
+                let fields = rows.iter().map(|&row| self.row(row).map(|(tokens, text)| (tokens[path], text)));
+                filled(kind, rows.len(), fields, &mut longest)
+            });
+            each.collect()
         });
         let columns = columns.ok_or_else(|| PyValueError::new_err("a field is not of its kind"))?;
         Ok(Table::new(rows.len(), columns, longest))
@@ -320,7 +192,7 @@ impl Found {
 
 impl Found {
     fn counted(&self) -> usize {
-        self.kept.origins.len()
+        self.kept.rows()
     }
 
     fn rows(&self, rows: &[u8]) -> PyResult<Vec<usize>> {
@@ -334,62 +206,5 @@ impl Found {
     fn known(&self, paths: &[usize]) -> PyResult<()> {
         let known = paths.iter().all(|&path| path < self.kept.paths);
         known.then_some(()).ok_or_else(|| PyValueError::new_err("there is no path of such a number"))
-    }
-}
-
-/// Columns that an engine reads, as often as it likes.
-#[pyclass(frozen)]
-pub struct Table {
-    columns: Arc<Columns>,
-    /// Bytes of the longest text.
-    #[pyo3(get)]
-    longest: usize,
-}
-
-impl Table {
-    fn new(rows: usize, mut columns: Vec<(CString, Column)>, longest: usize) -> Self {
-        if columns.is_empty() {
-            // Without a column it would have no rows.
-            columns.push((c"row".to_owned(), Column::Integers(vec![0; rows])));
-        }
-        Table { columns: Arc::new(Columns { rows, columns }), longest }
-    }
-}
-
-fn name(number: usize) -> CString {
-    CString::new(format!("c{number}")).unwrap_or_default()
-}
-
-#[pymethods]
-impl Table {
-    /// Without rows, for fields of these kinds.
-    #[staticmethod]
-    fn empty(kinds: &[u8]) -> PyResult<Self> {
-        let columns = kinds.iter().enumerate().filter(|(_, &kind)| kind != NULL).map(|(number, &kind)| {
-            let column = match kind {
-                BOOLEAN => Column::Booleans(Vec::new()),
-                BIGINT => Column::Integers(Vec::new()),
-                DOUBLE => Column::Doubles(Vec::new()),
-                TEXT => Column::Texts(vec![0], Vec::new()),
-                _ => return Err(PyValueError::new_err("no column is of this kind")),
-            };
-            Ok((name(number), column))
-        });
-        Ok(Table::new(0, columns.collect::<PyResult<_>>()?, 0))
-    }
-
-    /// As Arrow's PyCapsule interface has it.
-    #[pyo3(signature = (requested_schema = None))]
-    fn __arrow_c_stream__<'py>(
-        &self,
-        py: Python<'py>,
-        requested_schema: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyCapsule>> {
-        let _ = requested_schema; // a wish, which a producer need not fulfil
-        capsule(py, &self.columns)
-    }
-
-    fn __len__(&self) -> usize {
-        self.columns.rows
     }
 }

@@ -12,9 +12,10 @@ use pyo3::types::{PyBytes, PyList};
 use crate::batch::Section;
 use crate::coding::{column, Coding, Columns, GroupOf, Layout, TimeOf};
 use crate::facts::{shifted, Facts};
-use crate::found::{Found, Kept};
+use crate::found::Found;
 use crate::framed::{Framed, Lookup};
 use crate::json::Tree;
+use crate::kept::Kept;
 use crate::slots::{SlotReader, Token};
 
 /// What reads the values.
