@@ -59,9 +59,10 @@ class Computation:
 
     def applied(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Chunks with a column for each scalar, from chunks with a column for each path."""
-        return iter(chunks) if self._idle else map(self._apply, chunks)
+        return iter(chunks) if self._idle else map(self.apply, chunks)
 
-    def _apply(self, chunk: Chunk) -> Chunk:
+    def apply(self, chunk: Chunk) -> Chunk:
+        """The same of one chunk, where there are expressions."""
         accepted = np.delete(np.arange(chunk.rows), list(chunk.refused))
         columns: _Columns = dict(zip(self.paths, chunk.columns, strict=True))
         refused = dict(chunk.refused)

@@ -123,6 +123,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
     def services(self) -> Services[HistogramSettings]:
         """Returns `HistogramServices`: what the tasks of every kind share, and the strategy."""
         # For the stages only, as above.
+        from susurrus.agents.expressions.shared import SharedComputation
         from susurrus.agents.histogram.feedback import PublishedKeys
         from susurrus.agents.histogram.feedback_reader import PublishedKeysReader
         from susurrus.agents.histogram.services import HistogramServices
@@ -146,6 +147,7 @@ class HistogramPipeline(Pipeline[HistogramSettings]):
             common.config_digest,
             common.secret,
             strategy=strategy,
+            computation=SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables),
             public_progress=self._progress(common.clients),
             published_keys=published_keys,
             published_keys_reader=reader,

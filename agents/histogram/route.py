@@ -23,8 +23,7 @@ import numpy.typing as npt
 from confluent_kafka import KafkaException
 
 from susurrus.agents.config.input import InputSettings
-from susurrus.agents.expressions.computation import Computation
-from susurrus.agents.expressions.typed import TypedComputation
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.finding import Finding, waits
 from susurrus.agents.formats.reader import RecordReader
 from susurrus.agents.formats.reading import reader_of
@@ -86,7 +85,7 @@ def _facts(records: Sequence[Any]) -> tuple[Int64s, Int64s, npt.NDArray[np.integ
 
 
 def whole_decoder(
-    settings: HistogramSettings, source: InputSettings, reader: RecordReader, computation: Computation
+    settings: HistogramSettings, source: InputSettings, reader: RecordReader, computation: SharedComputation
 ) -> RawBatchDecoder | None:
     """The compiled decoder, where it is there and knows the format, and only what is in values is wanted.
 
@@ -96,9 +95,9 @@ def whole_decoder(
     values = source_of(source, reader.form, computation.paths)
     if values is None:
         return None
-    if computation.engine is None:
+    if computation.idle:
         return RawBatchDecoder(schema, values)
-    return RawBatchDecoder(schema, ComputedSource(values, reader, computation.applied), TypedComputation(computation))
+    return RawBatchDecoder(schema, ComputedSource(values, reader, computation.applied), computation)
 
 
 class RouteStage(Stage):
@@ -119,8 +118,7 @@ class RouteStage(Stage):
         self._topic, self._raw_partition = services.ledger.place(partition)
         source = services.settings.input.of(self._topic)
         decoder = RawDecoder(services.settings.raw_schema())
-        settings = services.settings
-        self._computation = computation = Computation(decoder.scalars, settings.input.where, settings.lookup_tables)
+        computation = services.computation
         reader = reader_of(
             source, computation.paths, asked=computation.asked, topic=self._topic, partition=self._raw_partition
         )
@@ -223,9 +221,8 @@ class RouteStage(Stage):
         )
 
     def close(self) -> None:
-        """Close the connections of the input's format, and end the engine of its expressions."""
+        """Close the connections of the input's format."""
         self._intake.close()
-        self._computation.close()
 
     def take(self, batch: Batch) -> None:
         """Decode, place, and pack; behind a record that waits, wait."""

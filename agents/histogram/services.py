@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.feedback_reader import PublishedKeysReader
 from susurrus.agents.histogram.public_progress import PublicProgress
@@ -26,6 +27,8 @@ class HistogramServices(Services[HistogramSettings]):
     strategy: Strategy[Any]
     """Of windows of the usual length. Only the strategy knows the type of its key states. Its class, and what no T changes, are
     those of all windows; whatever depends on T is asked of `strategy_of`."""
+    computation: SharedComputation
+    """What filters and computes the records of all sources."""
     public_progress: PublicProgress | None = None
     """What has been published: no state may be older."""
     published_keys: PublishedKeys | None = None
@@ -85,6 +88,7 @@ class HistogramServices(Services[HistogramSettings]):
             yield self.published_keys.topic, 0, offset
 
     def close(self) -> None:
-        """End the thread that reads published keys."""
+        """End the engines of expressions, and the thread that reads published keys."""
+        self.computation.close()
         if self.published_keys_reader is not None:
             self.published_keys_reader.close()

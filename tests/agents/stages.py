@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from susurrus.agents.config.settings import Settings
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.new_beginning import NEW_EPOCH
 from susurrus.agents.histogram.services import HistogramServices
@@ -198,6 +199,7 @@ def services_of(settings: HistogramSettings, *, sources: int = 2, charged: bool 
         config_digest=digest,
         secret=SECRET,
         strategy=strategy,
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables),
         published_keys=index,
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from susurrus.agents.expressions.computation import Computation
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.formats.reading import reader_of
 from susurrus.agents.histogram import route
 from susurrus.agents.histogram.route import RouteStage, whole_decoder
@@ -15,7 +15,6 @@ from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.topics import by_user
 from susurrus.topics.compiled import compiled
 from susurrus.topics.dead_letter import decode_headers
-from susurrus.topics.records.raw import RawDecoder
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.wire.packing import Kind, kind_of
 from tests.agents.cycles import no_cycles
@@ -283,7 +282,7 @@ def test_within_one_fetch_each_batch_has_its_own_type(tmp_path: Path) -> None:
 
 def decoder_of(source: dict[str, Any]) -> Any:
     given = chosen(input=source)
-    computation = Computation(RawDecoder(given.raw_schema()).scalars, given.input.where)
+    computation = SharedComputation(given.raw_schema().scalars, given.input.where)
     reader = reader_of(given.input, computation.paths, topic="raw", partition=0, asked=computation.asked)
     return whole_decoder(given, given.input, reader, computation)
 

@@ -29,19 +29,6 @@ LOG_START = 1_000
 """What retention has left of the raw logs."""
 
 
-def test_a_stage_that_is_closed_has_ended_the_engine_of_its_expressions(tmp_path: Path) -> None:
-    services = services_of(settings(input={"topic": "raw", "user": "u", "key": ["k"], "where": "k <> 'x'"}))
-    store = Store(tmp_path / "s")
-    stage, _ = born(RouteStage, services, store)
-    engine = stage._computation.engine
-    assert engine is not None
-    assert engine.connection.execute("SELECT 1").fetchall() == [(1,)]
-    stage.close()
-    with pytest.raises(engine.refused, match="closed"):
-        engine.connection.execute("SELECT 1")
-    store.close()
-
-
 def test_a_raw_partition_that_joined_later_begins_with_its_first_record(tmp_path: Path) -> None:
     """Not where its log happens to begin by now: the task compares, and refuses instead of skipping."""
     services = services_of(settings(start={"from": "earliest", "first_window": WINDOW}), sources=2)
