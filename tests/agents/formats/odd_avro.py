@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import fastavro
 
+from tests.agents.formats.damaged import damaged
+
 _TEXTS: Final = [
     "ann",
     "ü",
@@ -201,7 +203,7 @@ class OddAvro:
         """Records of the schema, of which about half have been damaged."""
         for _ in range(number):
             written = self._written(schema)
-            yield self._damaged(written) if self._unusual() else written
+            yield damaged(self._dice, written) if self._unusual() else written
 
     def _written(self, kind: Any) -> bytes:
         """The bytes of some value; written here, since fastavro writes only what it can read."""
@@ -266,27 +268,6 @@ class OddAvro:
             # A block may say how long it is.
             found += _long(-count) + _long(len(items)) + items if self._unusual() else _long(count) + items
         return found + b"\0"
-
-    def _damaged(self, payload: bytes) -> bytes:
-        dice, data = self._dice, bytearray(payload)
-        for _ in range(dice.choice([1, 1, 2, 4])):
-            at = dice.randrange(len(data) + 1)
-            match dice.randrange(6):
-                case 0 if at < len(data):
-                    data[at] = dice.choice([0, 1, 2, 0x7F, 0x80, 0xFF, dice.randrange(256)])
-                case 1:
-                    del data[at:]
-                case 2:
-                    data[at:at] = dice.randbytes(dice.randrange(1, 9))
-                case 3:
-                    data[at:at] = dice.choice(
-                        [b"\x80", b"\xff" * 8, b"\xff" * 9 + b"\1", b"\x80" * 9 + b"\0", b"\xff" * 12]
-                    )
-                case 4:
-                    data += dice.randbytes(1)
-                case _:
-                    del data[at : at + dice.randrange(1, 4)]
-        return bytes(data)
 
 
 def _long(number: int) -> bytes:

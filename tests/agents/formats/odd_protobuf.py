@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 
+from tests.agents.formats.damaged import damaged
+
 _GROUP, _MESSAGE, _ENUM = 10, 11, 14
 _SCALARS: Final = [9, 9, 9, 3, 5, 1, 2, 4, 6, 7, 8, 12, 13, 14, 15, 16, 17, 18]
 """protobuf's numbers of types; a text is the most usual one."""
@@ -119,7 +121,7 @@ class OddProtobuf:
         """Messages of a type, of which some have been damaged."""
         for _ in range(number):
             written = self._message(descriptor, 0)
-            yield self._damaged(written) if self._unusual() else written
+            yield damaged(self._dice, written) if self._unusual() else written
 
     def _message(self, descriptor: Any, depth: int) -> bytes:
         """The bytes of some message; written here, since protobuf writes only what is usual."""
@@ -222,24 +224,3 @@ class OddProtobuf:
             found[-1] |= 0x80
             found += b"\x80" * self._dice.choice([0, 0, 1, 3, 7]) + self._dice.choice([b"\0", b"\0", b"\1", b"\x7f"])
         return bytes(found)
-
-    def _damaged(self, payload: bytes) -> bytes:
-        dice, data = self._dice, bytearray(payload)
-        for _ in range(dice.choice([1, 1, 2, 4])):
-            at = dice.randrange(len(data) + 1)
-            match dice.randrange(6):
-                case 0 if at < len(data):
-                    data[at] = dice.choice([0, 1, 2, 0x7F, 0x80, 0xFF, dice.randrange(256)])
-                case 1:
-                    del data[at:]
-                case 2:
-                    data[at:at] = dice.randbytes(dice.randrange(1, 9))
-                case 3:
-                    data[at:at] = dice.choice(
-                        [b"\x80", b"\xff" * 8, b"\xff" * 9 + b"\1", b"\x80" * 9 + b"\0", b"\xff" * 12]
-                    )
-                case 4:
-                    data += data[at:]
-                case _:
-                    del data[at : at + dice.randrange(1, 4)]
-        return bytes(data)
