@@ -33,6 +33,7 @@ from susurrus.agents.config.settings import Settings
 from susurrus.agents.expressions import evaluation, kinds
 from susurrus.agents.expressions.kinds import Kinds
 from susurrus.agents.expressions.lookup import Find, LookupTable
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.formats import reading, waiting
 from susurrus.agents.formats.avro import Avro
 from susurrus.agents.histogram import route as route_module
@@ -247,6 +248,7 @@ def services_of(
         config_digest=plan.digest(),
         secret=SECRET,
         strategy=strategy,
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where),
         published_keys=index,
     )
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from audit_memory import Clients, MemoryLedger, Runner
 
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.histogram.feedback import PublishedKeys
 from susurrus.agents.histogram.pipeline import HistogramPipeline
 from susurrus.agents.histogram.services import HistogramServices
@@ -143,7 +144,15 @@ def run(settings: HistogramSettings, raw: list[SimpleNamespace]) -> tuple[Counte
         index = PublishedKeys(topic, partitions=1, calendar=settings.calendar, config_digest=digest)
         index.epoch = bytes.fromhex(ledger.epoch)
     services = HistogramServices(
-        settings, clients, ledger, settings.calendar, digest, SECRET, strategy=pipeline.strategy, published_keys=index
+        settings,
+        clients,
+        ledger,
+        settings.calendar,
+        digest,
+        SECRET,
+        strategy=pipeline.strategy,
+        published_keys=index,
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where),
     )
     with tempfile.TemporaryDirectory() as directory:
         runner = Timed(Path(directory), services, [raw], "none", fetch=FETCH, lasting=True)

@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from audit_memory import Clients
 
+from susurrus.agents.expressions.shared import SharedComputation
 from susurrus.agents.histogram.bound import BoundStage
 from susurrus.agents.histogram.intervals import ordered
 from susurrus.agents.histogram.release import ReleaseStage
@@ -129,6 +130,7 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Histogr
         config_digest=settings.config_digest(),
         secret=bytes(32),
         strategy=strategy,
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where),
     )
 
 
