@@ -176,6 +176,8 @@ class BatchFetcher(ABC):
             self._wait_ms = fetcher._fetch_max_wait_ms
         fetcher._fetch_max_wait_ms = min(self._wait_ms, _SHORT_WAIT_MS) if soon else self._wait_ms
         fetcher._prefetch_backoff = _UNREAD_SECONDS
+        if not isinstance(fetcher._in_flight, _NodesAsked):
+            fetcher._in_flight = _NodesAsked(fetcher)
 
     async def _fetched(
         self,
@@ -245,6 +247,23 @@ _REMEDIES = {
     ),
     "TopicAuthorizationFailedError": ("", "give the workers the right to read it back"),
 }
+
+
+class _NodesAsked(set[Any]):
+    """The brokers that a fetch of aiokafka's is under way to. It is told when one has ended.
+
+    What is resumed, or read, in the moment in which a fetch ends wakes aiokafka while it still has the broker in this set. It then
+    asks for nothing, and would sleep for 0.2 s: seen with aiokafka 0.14, at one boundary of eight.
+    """
+
+    def __init__(self, fetcher: Any) -> None:
+        super().__init__(fetcher._in_flight)
+        self._fetcher = fetcher
+
+    def discard(self, node: Any) -> None:
+        """A fetch has ended."""
+        super().discard(node)
+        self._fetcher._notify(self._fetcher._wait_consume_future)
 
 
 def keep_bytes() -> None:

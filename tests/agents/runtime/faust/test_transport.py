@@ -267,6 +267,7 @@ class Aiokafka:
         self.paused: set[TopicPartition] = set()
         self._prefetch_backoff = 0.1
         self._fetch_max_wait_ms = 20
+        self._in_flight: set[int] = set()
 
     def pause(self, *partitions: TopicPartition) -> None:
         self.paused |= set(partitions)
