@@ -100,9 +100,7 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
     settings = settings_of(scenario, plan, name, trials)
     clock = None if scenario.live is None else WallClock(FIRST_WINDOW)
     raw = _raw(scenario, present, trials)
-    services = services_of(scenario, plan, settings, raw, clock, dice, defect)
     fetch = FETCH if scenario.fetch is None else scenario.fetch * trials
-    runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
     with ExitStack() as stack:
         for plant in (
             remembered_by_prefix(defect),
@@ -110,6 +108,9 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
             remembers_exact_counts(scenario, scenario.build(present), defect),
         ):
             stack.enter_context(plant)
+        # Where the defects are planted: services hold evaluators, which hold what a lookup table finds.
+        services = services_of(scenario, plan, settings, raw, clock, dice, defect)
+        runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
         if scenario.live is None or clock is None:
             values = runner.run(FIRST_WINDOW)
         else:
@@ -248,7 +249,7 @@ def services_of(
         config_digest=plan.digest(),
         secret=SECRET,
         strategy=strategy,
-        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where),
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables),
         published_keys=index,
     )
 

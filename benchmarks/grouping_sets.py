@@ -152,7 +152,7 @@ def run(settings: HistogramSettings, raw: list[SimpleNamespace]) -> tuple[Counte
         SECRET,
         strategy=pipeline.strategy,
         published_keys=index,
-        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where),
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables),
     )
     with tempfile.TemporaryDirectory() as directory:
         runner = Timed(Path(directory), services, [raw], "none", fetch=FETCH, lasting=True)

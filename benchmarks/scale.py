@@ -130,7 +130,7 @@ def services_of(triggers: int, records: int = 0, partitions: int = 1) -> Histogr
         config_digest=settings.config_digest(),
         secret=bytes(32),
         strategy=strategy,
-        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where),
+        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables),
     )
 
 

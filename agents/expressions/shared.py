@@ -36,9 +36,7 @@ class _Evaluator:
 class SharedComputation:
     """Does what `Computation` and `TypedComputation` do, for any number of threads. Arguments and errors as of `Computation`."""
 
-    def __init__(
-        self, scalars: Sequence[Path | ComputedField], where: str | None, tables: LookupTables | None = None
-    ) -> None:
+    def __init__(self, scalars: Sequence[Path | ComputedField], where: str | None, tables: LookupTables) -> None:
         self._make = partial(Computation, scalars, where, tables)
         first = self._make()
         self.paths, self.asked = first.paths, first.asked

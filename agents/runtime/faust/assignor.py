@@ -15,7 +15,7 @@ still while its new owner opens a producer and a store and reads the changelog. 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -32,6 +32,9 @@ class LastAssignment(msgspec.Struct):
 
     generation: int = -1
     partitions: dict[str, list[int]] = {}
+
+
+_LAST_ASSIGNMENT: Final = msgspec.json.Decoder(LastAssignment)
 
 
 class KeepingAssignor:
@@ -130,7 +133,7 @@ def _exchanged(
 def _said(user_data: bytes) -> LastAssignment:
     """What a member said; nothing, if it is of another version."""
     try:
-        return msgspec.json.decode(user_data, type=LastAssignment)
+        return _LAST_ASSIGNMENT.decode(user_data)
     except msgspec.MsgspecError:
         return LastAssignment()
 

@@ -66,7 +66,7 @@ def results(applied: Iterator[Chunk]) -> list[tuple[list[list[Any]], dict[int, R
 
 
 def test_who_comes_after_the_other_uses_the_same_one(made: list[Counted]) -> None:
-    computation = SharedComputation(SCALARS, WHERE)
+    computation = SharedComputation(SCALARS, WHERE, {})
     for value in (7, 30, "x", 12.5, None):
         assert len(results(computation.applied([chunk(value)]))) == 1
     assert len(made) == 1
@@ -75,7 +75,7 @@ def test_who_comes_after_the_other_uses_the_same_one(made: list[Counted]) -> Non
 def test_as_many_as_are_needed_at_once_and_no_more_than_the_most(
     made: list[Counted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computation = SharedComputation(SCALARS, WHERE)
+    computation = SharedComputation(SCALARS, WHERE, {})
     monkeypatch.setattr(Counted, "meets", threading.Barrier(MOST))
     users = 4 * MOST
     kinds: list[Any] = [7, 30, "20", 12.5, True, "x", 2**62, [1]]
@@ -99,7 +99,7 @@ def test_as_many_as_are_needed_at_once_and_no_more_than_the_most(
 
 
 def test_one_that_has_failed_is_closed_and_not_lent_again(made: list[Counted], monkeypatch: pytest.MonkeyPatch) -> None:
-    computation = SharedComputation(SCALARS, WHERE)
+    computation = SharedComputation(SCALARS, WHERE, {})
     wanted = results(computation.applied([chunk(7, 30)]))
     apply = Computation.apply
 
@@ -116,7 +116,7 @@ def test_one_that_has_failed_is_closed_and_not_lent_again(made: list[Counted], m
 
 
 def test_the_most_may_fail_and_there_is_still_room(made: list[Counted], monkeypatch: pytest.MonkeyPatch) -> None:
-    computation = SharedComputation(SCALARS, WHERE)
+    computation = SharedComputation(SCALARS, WHERE, {})
     with monkeypatch.context() as patched:
         patched.setattr(Computation, "apply", lambda self, chunk: 1 / 0)
         for _ in range(2 * MOST):
@@ -128,7 +128,7 @@ def test_the_most_may_fail_and_there_is_still_room(made: list[Counted], monkeypa
 def test_closing_ends_all_and_those_that_are_lent_when_they_come_back(
     made: list[Counted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    computation = SharedComputation(SCALARS, WHERE)
+    computation = SharedComputation(SCALARS, WHERE, {})
     apply = Computation.apply
 
     def closes(self: Computation, chunk: Chunk) -> Chunk:
@@ -142,7 +142,7 @@ def test_closing_ends_all_and_those_that_are_lent_when_they_come_back(
 
 
 def test_without_expressions_there_is_no_engine_and_chunks_stay_as_they_are(made: list[Counted]) -> None:
-    computation = SharedComputation([("u",), ("v",)], None)
+    computation = SharedComputation([("u",), ("v",)], None, {})
     given = chunk(1, 2)
     assert computation.idle
     assert next(iter(computation.applied([given]))) is given
@@ -150,7 +150,7 @@ def test_without_expressions_there_is_no_engine_and_chunks_stay_as_they_are(made
 
 
 def test_it_says_what_a_computation_says() -> None:
-    one, many = Computation(SCALARS, WHERE), SharedComputation(SCALARS, WHERE)
+    one, many = Computation(SCALARS, WHERE), SharedComputation(SCALARS, WHERE, {})
     assert (many.paths, many.asked, many.computed) == (one.paths, one.asked, list(one.computed))
     one.close()
     many.close()

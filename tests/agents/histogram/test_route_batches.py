@@ -282,7 +282,7 @@ def test_within_one_fetch_each_batch_has_its_own_type(tmp_path: Path) -> None:
 
 def decoder_of(source: dict[str, Any]) -> Any:
     given = chosen(input=source)
-    computation = SharedComputation(given.raw_schema().scalars, given.input.where)
+    computation = SharedComputation(given.raw_schema().scalars, given.input.where, {})
     reader = reader_of(given.input, computation.paths, topic="raw", partition=0, asked=computation.asked)
     return whole_decoder(given, given.input, reader, computation)
 
