@@ -13,6 +13,7 @@ A record whose schema is not known yet is held (formats/waiting.py), and so is e
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
@@ -378,6 +379,7 @@ class RouteStage(Stage):
         self._look_for_growth(now)
         if self._intake.due:
             self._go_on(now)
+        self.due_at = self._next_boundary(now)
         clock.moved(self._taken)
         growth = self._growth
         interval = clock.closed if growth is None else min(clock.closed, growth.looked)
@@ -415,6 +417,17 @@ class RouteStage(Stage):
             schedule, sources = growth.schedule.schedule, growth.sources.runs
             meta["growth"] = {"looked": growth.looked, "schedule": schedule, "sources": sources}
         yield Commit(position=self._taken, meta=meta, outputs=outputs)
+
+    def _next_boundary(self, now: int) -> float:
+        """Monotonic time of the next instant at which this source looks for growth, or for where the log ends."""
+        if not self._live:
+            return math.inf
+        margins = {self.services.settings.clock.idle_grace}
+        if self._growth is not None:
+            margins.add(self._clock.margin)
+        calendar = self._calendar
+        wait = min(calendar.boundary(calendar.interval_at(now - margin)) + margin - now for margin in margins)
+        return time.monotonic() + wait / 1000
 
     def _look_for_growth(self, now: int) -> None:
         """Look at public instants. A look is committed at once, so that no later one takes its place."""

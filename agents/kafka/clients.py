@@ -256,13 +256,23 @@ class Clients:
         complete: to the end that the leader knows. Otherwise to the end that shows now: an open transaction, or a replica that
         lags, may hide later records. Raises KafkaException as `read_to_end` does.
         """
+        return self.read_on(topic, start, group=group, complete=complete)[0]
+
+    def read_on(self, topic: str, start: int, *, group: str, complete: bool) -> tuple[list[TopicRecord], int]:
+        """As `read`, and the end up to which all is known: where the log ends there later, nothing has been appended."""
         low, end = self.watermarks(topic, 0)
         start = max(start, low)
         if start >= end:
-            return []
+            return [], end
+        records: list[TopicRecord] = []
         with contextlib.closing(self.reader(group)) as consumer:
             messages = read_to_end(consumer, (topic, 0), start, until=end if complete else 0)
-            return [TopicRecord(message.key() or b"", message.value(), message.offset()) for message in messages]
+            while True:
+                try:
+                    message = next(messages)
+                except StopIteration as stop:
+                    return records, stop.value
+                records.append(TopicRecord(message.key() or b"", message.value(), message.offset()))
 
     def newest(self, topic: str, partition: int) -> TopicRecord | None:
         """The last committed record of a partition, read to the end that the leader knows; None where it holds none.

@@ -12,7 +12,7 @@ right, an offset that does not exist) is raised, after the records that were rea
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -121,13 +121,13 @@ def read_to_end(
     *,
     until: int = 0,
     mark_alive: Callable[[], None] = lambda: None,
-) -> Iterator[Message]:
+) -> Generator[Message, None, int]:
     """The records of one partition from ``start`` to its end as reported, or to where it ended when the first of them came.
 
     until: the end that must be reached. A leader that was just elected, or a follower that ``client.rack`` selects, may not know
     how much is committed, and show an earlier end. mark_alive: called before every wait. Raises KafkaException for what the
     client does not recover from by itself, and where nothing comes for a minute; RetryableRefusal where an earlier end shows
-    all that time.
+    all that time. Returns that end: what lies before it and has not come is marks of transactions, or of aborted ones.
     """
     follower = Follower(consumer, {place: start})
     heard = time.monotonic()
@@ -136,15 +136,15 @@ def read_to_end(
             mark_alive()
             records = follower.read()
             yield from records
-            if follower.ends.get(place, -1) >= until:
-                return
+            if (end := follower.ends.get(place, -1)) >= until:
+                return end
             if records:
-                last: Any = records[-1].offset()
+                last: int = records[-1].offset() or 0
                 if follower.caught_up and last + 1 >= until:
-                    return
+                    return last + 1
                 heard = time.monotonic()
             elif time.monotonic() > heard + _SILENCE_SECONDS:
-                if (end := follower.ends.get(place)) is not None:
+                if end >= 0:
                     raise _unreadable(place, end, until)
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     finally:

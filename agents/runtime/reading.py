@@ -48,7 +48,8 @@ class Reading:
         self._read_from_next()
 
     def feed(self, stage: Stage) -> None:
-        """Wait a moment for batches, and give the stage at most some of them. Ask for records again that nobody brings.
+        """Wait a moment for batches, or until the stage is due, and give it at most some of them. Ask for records again that nobody
+        brings.
 
         Raises Refusal where the log does not have the next record any more, or what it has cannot be read.
         """
@@ -56,7 +57,7 @@ class Reading:
         with contextlib.suppress(KafkaException):
             self._look(_LOOK_AT_LOG_SECONDS)
         self._read_again_if_unfed(stage)
-        batch = self.inbox.take(_LOOP_SECONDS)
+        batch = self.inbox.take(max(0.0, min(_LOOP_SECONDS, stage.due_at - time.monotonic())))
         generation, reassigned = self.inbox.generation()
         if reassigned:
             # A rebalance sent the consumer back to the group's offset; what we hold in memory is still good.

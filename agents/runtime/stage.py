@@ -4,6 +4,7 @@ A stage turns batches into commits. All of its state follows from the store, the
 and what it has read since then is in memory only. So a task may at any moment throw the stage away and make a new one.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -60,6 +61,8 @@ class Stage(ABC):
         """What is held should be committed, as far as it can be, before more batches are taken."""
         self.rests_until = 0.0
         """Monotonic time before which no batch is wanted, because what has come by then is better taken at once."""
+        self.due_at = math.inf
+        """Monotonic time at which commits should be asked for, though nothing has come by then."""
         self._store = store
         self._taken = position
         """Input offset up to which records are taken."""

@@ -1,6 +1,7 @@
 """Where route begins, at the ledger's offsets and at the first record of partitions that joined later; what it drops."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -257,6 +258,33 @@ def test_with_whole_lists_what_comes_behind_the_longest_list_is_dropped_where_it
     come = sorted(set(keys), key=turn)[:3]
     # A second record of the third key comes behind three keys, too.
     assert sorted(left) == sorted(come + ["a"] * ("a" in come[:2]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "live_ms", "due_ms"),
+    [
+        ("broker", 0, -100, 350),  # the boundary and clock.grace: source 0 looks whether the topic has grown
+        ("broker", 0, 250, 750),  # the boundary and clock.idle_grace: where does the log end?
+        ("broker", 1, -100, 1_100),
+        ("broker", 0, 1_000, 59_250),
+        ("replay", 0, -100, None),
+    ],
+)
+def test_a_source_is_asked_for_commits_when_it_is_to_look(
+    kind: str, source: int, live_ms: int, due_ms: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """live_ms: the wall clock after the window's first boundary. due_ms: so much later."""
+    end = {"until": WINDOW + 86_400_000} if kind == "replay" else {"grace": "250ms", "idle_grace": "1s"}
+    chosen = settings(
+        start={"from": "earliest", "first_window": WINDOW}, clock={"kind": kind, **end}, window={"trigger_every": "1m"}
+    )
+    services = services_of(chosen)
+    now = services.calendar.boundary(services.calendar.interval_at(WINDOW)) + live_ms
+    runner = Runner(RouteStage, services, tmp_path, partition=source)
+    monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))
+    list(runner.stage.commits(now))
+    assert runner.stage.due_at == pytest.approx(math.inf if due_ms is None else 500.0 + due_ms / 1000)
+    runner.close()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ class Clients:
 
     def __init__(self, log: list[Row], shown: int | None) -> None:
         self.log, self.shown = log, shown
+        self.reads: list[int] = []
 
     def settings_of(self, topic: str) -> dict[str, str]:
         return {"cleanup.policy": self.policy, "message.timestamp.type": self.stamped}
@@ -47,11 +48,16 @@ class Clients:
     begins: ClassVar[list[int]] = [0, 0]
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
+        if topic.endswith(".ledger"):
+            return 0, len(self.log)
         return self.begins[partition], self.ends.get(topic, 7)
 
-    def read(self, topic: str, start: int, *, group: str, complete: bool) -> list[TopicRecord]:
+    def read_on(self, topic: str, start: int, *, group: str, complete: bool) -> tuple[list[TopicRecord], int]:
         seen = self.log if complete else self.log[: self.shown]
-        return [TopicRecord(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
+        self.reads.append(start)
+        return [TopicRecord(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start], len(
+            seen
+        )
 
 
 class Producer:
@@ -222,6 +228,27 @@ def test_whoever_joins_reads_the_ledger_to_the_end_that_its_leader_tells(join: C
     assert join(shown=3).epoch == "cd" * 16
 
 
+def test_the_ledger_is_read_where_it_has_grown_and_read_again_where_records_were_hidden(
+    join: Callable[..., Listed],
+) -> None:
+    ledger = join()
+
+    def reads(shown: int | None = None) -> list[int]:
+        """Where the reads of two looks began."""
+        clients.reads, clients.shown = [], shown
+        ledger.refresh()
+        ledger.refresh()
+        return clients.reads
+
+    clients: Any = ledger._clients
+    size = len(ledger.log)
+    assert not reads(), "it was read when the task joined"
+    ledger.log += [encode(AddedTopic(topic=f"raw-{number}", at=1)) for number in range(2)]
+    assert reads(shown=size + 1) == [size, size + 1], "the second record is hidden: a replica lags"
+    assert reads() == [size + 1]
+    assert ledger.asked_for == ("raw-0", "raw-1")
+
+
 def test_a_charge_needs_no_record_on_a_raw_topic_that_joined_when_the_window_was_over(
     join: Callable[..., Listed],
 ) -> None:
@@ -309,7 +336,7 @@ def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pi
     def away(*_: object, **__: object) -> None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr(Clients, "read", away)
+    monkeypatch.setattr(Clients, "read_on", away)
     join(only_ask=True, secret=b"\x5b" * 32)  # the tasks will ask again
 
 

@@ -24,6 +24,7 @@ class Taking:
 
     full = crowded = False
     rests_until = 0.0
+    due_at = math.inf
 
     def __init__(self) -> None:
         self.counters: dict[str, int] = {}
@@ -141,6 +142,18 @@ def test_a_task_that_wants_no_input_does_not_ask_for_it(task: Any, monkeypatch: 
         task._stage.rests_until = math.inf
     working(task, 4, lambda: iter(()))
     assert sent == []
+
+
+@pytest.mark.parametrize(("due_in", "waits"), [(math.inf, 0.05), (0.02, 0.02), (-1.0, 0.0)])
+def test_a_task_waits_for_input_until_its_stage_is_due(
+    task: Any, monkeypatch: pytest.MonkeyPatch, due_in: float, waits: float
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("susurrus.agents.runtime.reading.time", SimpleNamespace(monotonic=lambda: 500.0))
+    task._reading.inbox.take = lambda seconds=0.0: waited.append(seconds)
+    task._stage.due_at = 500.0 + due_in
+    task._reading.feed(task._stage)
+    assert waited == [pytest.approx(waits)]
 
 
 def test_holes_move_the_position(task: Any) -> None:
