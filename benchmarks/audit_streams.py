@@ -63,6 +63,8 @@ class StreamScenario:
     trials: int | None = None
     """Where more or fewer than the usual ones are needed."""
     holdout: int = HOLDOUT
+    rank: int | None = None
+    """The rank of pak's quantile that the values are written for: with another one, a defect would not show."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
 
@@ -112,6 +114,7 @@ SCENARIOS = {
         values=(0,) + (2,) * 36 + (8,) * 11,
         at=0,
         by=BOUND,
+        rank=37,
         holdout=48,
         exposes=("both parts at full epsilon",),
         methods=("pak",),
@@ -121,9 +124,10 @@ SCENARIOS = {
     ),
     "a value beside pak's quantile": StreamScenario(
         what="a value whose neighbour moves the quantile nowhere, far above it, in the initial block",
-        values=(0,) + (8,) * 79 + (9,) * 16,
+        values=(0,) + (8,) * 78 + (9,) * 17,
         at=0,
         by=8 * BOUND,
+        rank=80,
         holdout=96,
         exposes=("scale of the local sensitivity", "block not clipped"),
         methods=("pak",),
@@ -187,6 +191,9 @@ def play_streams(name: str, method: str, *, replaced: bool, trials: int, seed: i
     settings = _settings(scenario, method)
     with _constants(scenario):
         mechanism = mechanism_of(settings.stream)
+    if isinstance(mechanism, Pak):
+        rank = mechanism.threshold.rank
+        assert scenario.rank in (None, rank), f"{name}: rank={rank}, but its values are written for {scenario.rank}"
     block = int(isinstance(mechanism, Pak))
     pieces = len(scenario.values) - scenario.holdout + block
     known = np.delete(scenario.values[: scenario.holdout], [scenario.at] if scenario.at < scenario.holdout else [])

@@ -56,7 +56,7 @@ def mechanism_of(stream: StreamSection) -> Tops | Pak:
             raise ConfigurationError(
                 "stream.horizon: pak needs the planned number of values per stream; add it, for example horizon = 1000000"
             )
-        # This brings SciPy's optimiser: half a second, and ToPS has no use for it.
+        # This brings SciPy's distributions: half a second, and ToPS has no use for them.
         from susurrus.mechanisms.stream.pak_parameters import build
 
         return build(

@@ -143,10 +143,13 @@ class Pak:
         return values[len(head) :]
 
     def open(self, state: PakState, noise: AddressedNoise, stream: bytes) -> Releases:
-        """Release theta and the initial block's sum of a stream that has collected m values."""
+        """Release theta and the initial block's sum of a stream that has collected m values.
+
+        The block's draw is at address ("pak/block/2", stream), of version 2 as the threshold's is.
+        """
         theta = int(self.threshold.release(state.values[None], noise, [stream])[0])
         scale = theta / (self.epsilon - self.threshold.epsilon)
-        drawn = noise.laplace(noise.labels("pak/block", [address(stream)]), 0, 0, scale=scale, bits=GRID_BITS)
+        drawn = noise.laplace(noise.labels("pak/block/2", [address(stream)]), 0, 0, scale=scale, bits=GRID_BITS)
         state.base = int(np.minimum(state.values, theta).sum()) + int(whole(drawn[0, 0]))
         state.base_variance = 2 * (scale / theta) ** 2
         state.theta = theta

@@ -11,14 +11,20 @@ the sum of H Laplace draws, E_tail the cut-off mass of n values whose excess ove
 1 + p^r h / (1 - h) (the paper's bound lacks p^r).  Constraints: lambda p m >= 1 and (e^b - 1) Q < a.
 
 No data enter, so the optimiser costs no privacy.
+
+Workers on different CPUs must find the same parameters, or a stream that is replayed elsewhere gets another theta from the
+same noise.  exp and log differ there in their last bits.  So F is compared only with a margin, on a lattice of dyadic
+numbers, and the parameters follow from the lattice point by operations that IEEE 754 rounds correctly.
 """
 
+import itertools
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
+import numpy.typing as npt
 from scipy.stats import binom
 
 from susurrus.mechanisms.arrays import Floats
@@ -34,6 +40,16 @@ BETA = 0.02
 """Total probability that the bound on the error fails."""
 THRESHOLD_SHARE = 0.85
 """epsilon_1 / epsilon; the paper has 0.8 to 0.9."""
+MARGIN = 1e-9
+"""How much ln F must fall for a move: rounding errors are a hundred thousand times smaller."""
+
+_LOW, _HIGH = np.array([0.0, 1.0, -16.0, -16.0, -16.0]), np.array([7.0, 20.0, 16.0, 16.0, 16.0])
+"""The lattice: halvings of p below tail_start, r, and doublings of the shares of beta but the first."""
+_STARTS = ((0.0, 2.0), (1.0, 2.0), (3.0, 2.0))
+_FIRST_STEP, _LAST_STEP = 2.0, 2.0**-9
+_DIRECTIONS = np.array([d for d in itertools.product((-1.0, 0.0, 1.0), repeat=5) if any(d)])
+_H = np.linspace(0.01, 0.99, 99)
+_LOG_H, _ODDS_H = np.log1p(-(_H**2)), _H / (1 - _H)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,77 +73,114 @@ def sampling_failure(holdout: int, p: float, tail: float) -> float:
     return float(binom.cdf(math.floor(tail * holdout), holdout, p))
 
 
-def tree_error(leaves: int, epsilon: float, beta: float) -> float:
-    """Return a bound on |sum of H Laplace(H / epsilon)| that fails with probability at most beta, unit theta.
+def tree_error(leaves: int, epsilon: float, beta: npt.ArrayLike) -> Floats:
+    """Return bounds on |sum of H Laplace(H / epsilon)| that fail with probability at most beta, unit theta: float64[...].
 
     Chernoff: for |h| < 1 / s, E e^{hX} = (1 - h^2 s^2)^-H; the bound is minimised over h on a fine grid.
     """
     levels = leaves.bit_length()
-    h = np.linspace(0.01, 0.99, 99)
-    exponents = (math.log(2 / beta) - levels * np.log1p(-(h**2))) / h
-    return float(exponents.min()) * levels / epsilon
+    exponents = (np.log(2 / np.asarray(beta))[..., None] - levels * _LOG_H) / _H
+    return np.asarray(exponents.min(axis=-1) * levels / epsilon)
 
 
-def tail_error(count: int, p: float, inflation: float, beta: float) -> float:
-    """Return a bound on the cut-off mass of ``count`` values that fails with probability at most beta.
+def tail_error(count: int, p: npt.ArrayLike, inflation: npt.ArrayLike, beta: npt.ArrayLike) -> Floats:
+    """Return bounds on the cut-off mass of ``count`` values that fail with probability at most beta: float64[...].
 
     Unit: the tail's scale.
     """
-    weight = count * p**inflation
-    h = np.linspace(0.01, 0.99, 99)
-    return float(((math.log(1 / beta) + weight * h / (1 - h)) / h).min()) if weight > 1e-12 else 0.0
+    weight = count * np.asarray(p, dtype=np.float64) ** np.asarray(inflation)
+    exponents = (np.log(1 / np.asarray(beta))[..., None] + weight[..., None] * _ODDS_H) / _H
+    return np.where(weight > 1e-12, exponents.min(axis=-1), 0.0)
 
 
 def optimise(
     *, epsilon: float, delta: float, holdout: int, horizon: int, exact: bool = False, tail_start: float = TAIL_START
 ) -> PakParameters:
-    """Return the parameters that minimise F, by SciPy's TNC on (ln p, r, shares of beta).
+    """Return the parameters that minimise F, by a pattern search over p, r and the shares of beta.
 
-    exact: use the largest smoothness that delta allows.  tail_start: upper limit of p; the public assumption is that the
-    tail decays at least exponentially from there on.  Raises: ConfigurationError if no point meets the constraints.
+    All but the objective are the same on every machine.  exact: use the largest smoothness that delta allows.
+    tail_start: upper limit of p; the public assumption is that the tail decays at least exponentially from there on.
+    Raises: ConfigurationError if no point meets the constraints.
     """
     epsilon_1 = THRESHOLD_SHARE * epsilon
     smoothness = exact_smoothness(epsilon_1, delta) if exact else textbook_smoothness(epsilon_1, delta)
     divisor = epsilon_1 / 2
 
-    def unpacked(x: Floats) -> tuple[float, float, Floats]:
-        shares = np.exp(x[2:] - x[2:].max())
-        return min(math.exp(x[0]), tail_start), float(x[1]), BETA * shares / shares.sum()
-
-    def objective(x: Floats) -> float:
-        p, inflation, (beta_sample, beta_tail, beta_noise, beta_cut) = unpacked(x)
-        spread = 2 * math.log(1 / beta_sample) / (p * holdout)
-        slack = 1 - math.sqrt(spread)  # lambda by Chernoff: smooth in p, and below the exact one
-        offset = -math.log(2 * min(beta_tail, 0.49))
+    def objective(points: Floats) -> Floats:
+        p, inflation, (beta_sample, beta_tail, beta_noise, beta_cut) = _unpacked(points, tail_start)
+        spread = 2 * np.log(1 / beta_sample) / (p * holdout)
+        slack = 1 - np.sqrt(spread)  # lambda by Chernoff: smooth in p, and below the exact one
+        offset = -np.log(2 * np.minimum(beta_tail, 0.49))
         margin = 1 - math.expm1(smoothness) * offset / divisor
-        # Outside the constraints the objective is continued upwards, so that TNC can find its way back.
-        penalty = 100 * PENALTY * (max(0.0, 0.05 - slack) + max(0.0, 0.05 - margin) + max(0.0, 2 - slack * p * holdout))
-        slack, margin = max(slack, 0.05), max(margin, 0.05)
+        # Outside the constraints the objective is continued upwards, so that the search can find its way back.
+        excess = sum(np.maximum(0.0, of) for of in (0.05 - slack, 0.05 - margin, 2 - slack * p * holdout))
+        slack, margin = np.maximum(slack, 0.05), np.maximum(margin, 0.05)
         tail = slack * p
-        size = math.log(1 / tail) + 2 * offset / (margin * divisor * smoothness * math.e * tail * holdout)
+        size = np.log(1 / tail) + 2 * offset / (margin * divisor * smoothness * math.e * tail * holdout)
         noise = inflation * size * tree_error(horizon - holdout, epsilon, beta_noise)
-        return math.log(noise + tail_error(horizon, p, inflation, beta_cut)) + penalty
+        return np.asarray(np.log(noise + tail_error(horizon, p, inflation, beta_cut)) + 100 * PENALTY * excess)
 
-    best: tuple[float, Floats] | None = None
-    for p in (tail_start, tail_start / 2, tail_start / 8):
-        start = np.array([math.log(p), max(1.0, math.log(horizon) / -math.log(p)), 0.0, 0.0, 0.0, 0.0])
-        bounds = [(math.log(tail_start / 100), math.log(tail_start)), (1.0, 20.0), *[(-6.0, 6.0)] * 4]
-        found = minimize(objective, start, method="TNC", bounds=bounds, options={"maxfun": 3000})
-        if best is None or found.fun < best[0]:
-            best = (float(found.fun), np.asarray(found.x))
-    assert best is not None
-    feasible = best[0] < PENALTY
-    p, inflation, (beta_sample, beta_tail, _, _) = unpacked(best[1])
-    rank = int(binom.ppf(beta_sample, holdout, p))
-    while rank > 0 and sampling_failure(holdout, p, rank / holdout) > beta_sample:
-        rank -= 1
-    tail = rank / holdout
-    if not feasible or rank < 1 or math.expm1(smoothness) * -math.log(2 * beta_tail) >= divisor:
+    point, least = _lowest(objective)
+    p, inflation, (beta_sample, beta_tail, _, _) = (np.asarray(part).tolist() for part in _unpacked(point, tail_start))
+    rank = _rank(holdout, p, beta_sample)
+    if least >= PENALTY or rank < 1 or math.expm1(smoothness) * -math.log(2 * beta_tail) >= divisor:
         raise ConfigurationError(
             f"holdout={holdout} epsilon={epsilon} delta={delta}: no parameters meet PAK's constraints; hold out more "
             "values, or raise tail_start"
         )
-    return PakParameters(p=p, tail=tail, inflation=inflation, beta_tail=float(beta_tail), objective=math.exp(best[0]))
+    return PakParameters(p=p, tail=rank / holdout, inflation=inflation, beta_tail=beta_tail, objective=math.exp(least))
+
+
+def _unpacked(points: Floats, tail_start: float) -> tuple[Floats, Floats, Floats]:
+    """Return p, r and the four parts of beta float64[4, ...] of float64[..., 5] points, to the bit.
+
+    2^x is taken to be linear between powers of two: no logarithm or exponential is in it.
+    """
+    whole = np.floor(points)
+    powers = np.moveaxis(np.ldexp(1 + (points - whole), whole.astype(np.int64)), -1, 0)
+    shares = np.stack([np.ones_like(powers[0]), *powers[2:]])
+    total = ((shares[0] + shares[1]) + shares[2]) + shares[3]  # NumPy's sum may add in another order elsewhere
+    halvings = points[..., 0]
+    below = np.ceil(halvings)
+    p = tail_start * np.ldexp(1 + (below - halvings), -below.astype(np.int64))
+    return p, points[..., 1], BETA * shares / total
+
+
+def _lowest(objective: Callable[[Floats], Floats]) -> tuple[Floats, float]:
+    """Return the lattice point float64[5] with the least ln F that the search finds, and that ln F.
+
+    A step goes to the lowest of all neighbours, the first of those that are equal within the margin.  Where none is lower
+    by the margin, the step is halved.
+    """
+    best: tuple[Floats, float] | None = None
+    for start in _STARTS:
+        point = np.array([*start, 0.0, 0.0, 0.0])
+        least, step = float(objective(point[None])[0]), _FIRST_STEP
+        while step >= _LAST_STEP:
+            around = np.clip(point + step * _DIRECTIONS, _LOW, _HIGH)
+            values = objective(around)
+            lowest = int(np.argmax(values <= values.min() + MARGIN))
+            if values[lowest] < least - MARGIN:
+                point, least = around[lowest], float(values[lowest])
+            else:
+                step /= 2
+        if best is None or least < best[1] - MARGIN:
+            best = point, least
+    assert best is not None
+    return best
+
+
+def _rank(holdout: int, p: float, beta: float) -> int:
+    """Return how many values may lie above the released one: the most whose chance of failure is at most beta.
+
+    Only this chance decides, whose neighbours are percents apart; where SciPy's inverse begins does not matter.
+    """
+    rank = int(binom.ppf(beta, holdout, p))
+    while sampling_failure(holdout, p, (rank + 1) / holdout) <= beta:
+        rank += 1
+    while rank > 0 and sampling_failure(holdout, p, rank / holdout) > beta:
+        rank -= 1
+    return rank
 
 
 def build(

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from susurrus.mechanisms.arrays import Floats, Int64s
 from susurrus.mechanisms.errors import ConfigurationError
@@ -112,13 +111,17 @@ def dilation_delta(epsilon: float, smoothness: float) -> float:
 
 
 def exact_smoothness(epsilon: float, delta: float) -> float:
-    """Return the largest b <= epsilon / 2 whose exact delta is at most ``delta``; rounded down."""
-    if dilation_delta(epsilon, epsilon / 2) <= delta:
-        return epsilon / 2
-    root = float(brentq(lambda b: dilation_delta(epsilon, b) - delta, 1e-4 * epsilon, epsilon / 2, xtol=1e-15))
-    while dilation_delta(epsilon, root) > delta:
-        root *= 1 - 1e-12
-    return root
+    """Return the largest b <= epsilon / 2 whose exact delta is at most ``delta``, of the multiples of epsilon / 2^29.
+
+    delta' increases with b.  On a lattice the last bits of exp, in which CPUs differ, do not change b.
+    """
+    low, high, unit = 0, 1 << 28, epsilon / (1 << 29)
+    if dilation_delta(epsilon, high * unit) <= delta:
+        return high * unit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if dilation_delta(epsilon, middle * unit) <= delta else (low, middle)
+    return low * unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +186,9 @@ class SmoothQuantile:
         return 1 / (1 - math.expm1(self.smoothness) * self.offset / self.scale_divisor)
 
     def tau(self, values: Int64s, noise: AddressedNoise, stream: bytes) -> float:
-        """Return tau from the held-out values int64[m].  The single draw is at address ("pak/threshold", stream).
+        """Return tau from the held-out values int64[m].  The single draw is at address ("pak/threshold/2", stream).
+
+        Version 2: the parameters are others than those of version 1, and the same draw must not serve both.
 
         The scale depends on the data, so a draw on a coarse grid would show the scale in its digits: the unit draw is a
         float64 of 53 significant bits, and only the rounded theta is published (docs/guarantees/pak.md, resolution).
@@ -195,7 +200,7 @@ class SmoothQuantile:
         clipped = np.clip(np.asarray(values, dtype=np.int64), 0, self.bound)
         quantile = int(np.partition(clipped, self.rank - 1)[self.rank - 1])
         spread = smooth_sensitivity(clipped, self.rank, self.smoothness, self.bound)
-        labels = noise.labels("pak/threshold", [address(stream)])
+        labels = noise.labels("pak/threshold/2", [address(stream)])
         unit = unit_laplace(noise.bits(labels, 0, 0)[0, 0])
         return quantile + self.kappa * spread / self.scale_divisor * (unit + self.offset)
 

@@ -199,6 +199,14 @@ def test_streams_stand_and_fall(method, scenario, defect):
     assert row["refuted"] is (defect != REAL), row
 
 
+def test_values_that_were_written_for_another_rank_are_refused(monkeypatch):
+    """With another rank a defect does not show, and nobody would know why."""
+    name = "a value beside pak's quantile"
+    monkeypatch.setitem(audit_streams.SCENARIOS, name, replace(audit_streams.SCENARIOS[name], rank=81))
+    with pytest.raises(AssertionError, match="rank=80, but its values are written for 81"):
+        audit_streams.play_streams(name, "pak", replaced=False, trials=1, seed=0)
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("name", "defect"),

@@ -37,7 +37,7 @@ def other(kind: str, section: dict[str, Any], **sections: Any) -> Settings:
     return settings_from(data, environ={})
 
 
-@functools.cache  # PAK's optimum takes a second
+@functools.cache
 def configurations() -> dict[str, Settings]:
     """Every strategy, kind and clock by name, and what else changes the digest."""
     found = {

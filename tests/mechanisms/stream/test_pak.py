@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.mechanisms.noise import NoiseSource, WindowNoise
+from susurrus.mechanisms.stream import pak_parameters, quantile
 from susurrus.mechanisms.stream.addresses import GRID_BITS, address
 from susurrus.mechanisms.stream.pak import Pak, PakState, set_bits, tree_noise
 from susurrus.mechanisms.stream.pak_parameters import (
@@ -21,7 +23,7 @@ from susurrus.mechanisms.stream.pak_parameters import (
     tail_error,
     tree_error,
 )
-from susurrus.mechanisms.stream.quantile import SmoothQuantile
+from susurrus.mechanisms.stream.quantile import SmoothQuantile, exact_smoothness
 from tests.samples import samples
 
 THRESHOLD = SmoothQuantile(bound=200, epsilon=0.8, delta=1e-5, holdout=300, tail=0.02, beta_tail=0.05, inflation=1.2)
@@ -161,7 +163,46 @@ def test_accounting_of_the_parts_with_dp_accounting():
     assert block.get_epsilon(1e-12) == pytest.approx(MECHANISM.epsilon - MECHANISM.threshold.epsilon, rel=1e-2)
 
 
+D = 2.0**-20
+SETTINGS: list[dict[str, Any]] = [
+    {"epsilon": 1.0, "delta": D, "holdout": 50_000, "horizon": 150_000},
+    {"epsilon": 1.0, "delta": D, "holdout": 50_000, "horizon": 25_000_000, "exact": True},
+    {"epsilon": 8.0, "delta": D, "holdout": 500, "horizon": 1524, "tail_start": 0.05},
+    {"epsilon": 20.0, "delta": D, "holdout": 2000, "horizon": 100_000, "tail_start": 0.02},
+    {"epsilon": 2.0, "delta": 0.01, "holdout": 48, "horizon": 50, "tail_start": 0.49},
+]
+
+
+class Imprecise:
+    """Another CPU: a module whose functions with rounding errors have other ones."""
+
+    def __init__(self, module: Any, rng: np.random.Generator) -> None:
+        self._module, self._rng = module, rng
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._module, name)
+        if name not in ("exp", "expm1", "log", "log1p", "power"):
+            return real
+        return lambda *given: real(*given) * (1 + 1e-15 * self._rng.uniform(-1, 1, np.shape(given[0])))
+
+
 class TestParameters:
+    @pytest.mark.parametrize("setting", SETTINGS)
+    def test_another_cpu_finds_the_same_parameters(self, setting, monkeypatch):
+        found, smoothness = optimise(**setting), exact_smoothness(setting["epsilon"], setting["delta"])
+        for number in range(20):
+            with monkeypatch.context() as patched:
+                rng = np.random.default_rng(number)
+                for module in (pak_parameters, quantile):
+                    patched.setattr(module, "math", Imprecise(math, rng))
+                    patched.setattr(module, "np", Imprecise(np, rng))
+                of_log = pak_parameters._LOG_H * (1 + 1e-15 * rng.uniform(-1, 1, len(pak_parameters._LOG_H)))
+                patched.setattr(pak_parameters, "_LOG_H", of_log)
+                there = optimise(**setting)
+                assert exact_smoothness(setting["epsilon"], setting["delta"]) == smoothness
+            assert dataclasses.replace(there, objective=found.objective) == found
+            assert there.objective == pytest.approx(found.objective, rel=1e-12)
+
     def test_constraints_hold_at_the_optimum(self):
         found = optimise(epsilon=1.0, delta=2.0**-20, holdout=50_000, horizon=150_000)
         assert found.tail * 50_000 >= 1

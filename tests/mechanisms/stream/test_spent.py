@@ -98,7 +98,7 @@ def test_an_event_of_pak_costs_epsilon_wherever_it_is() -> None:
         mechanism = Pak(threshold=quantile, epsilon=1.0, horizon=300 + leaves)
         source = Recording()
         [theta] = set(rows_of(PakTable(mechanism), series(300 + 3 * leaves), source).theta.tolist())
-        block = source.scale("pak/block")
+        block = source.scale("pak/block/2")
         assert block is not None
         assert 1 - SLACK < Fraction(quantile.epsilon) + theta / block <= 1 + SLACK
         for tree in range(3):
@@ -143,7 +143,7 @@ def check_all() -> None:
         ("tops/lower", 2.0),
         ("tops/clipped", 2.0),
         ("tops/node", 1.1),
-        ("pak/block", 2.0),
+        ("pak/block/2", 2.0),
         ("pak/node", 8 / 7),
     ],
 )
