@@ -6,7 +6,8 @@
     python benchmarks/performance.py --quick                      minutes: that everything runs, not figures
 
 A benchmark's lines replace docs/results/performance/NAME.jsonl when it has ended without an error. What is longer or shorter can be
-run by hand: ``benchmarks/NAME.py --json > docs/results/performance/NAME.jsonl``, then ``benchmarks/results.py``.
+run by hand: ``benchmarks/NAME.py --json > docs/results/performance/NAME.jsonl``, then ``benchmarks/results.py``. The figures of
+throughput_rows are those of throughput.py with all of its rows.
 """
 
 import argparse
@@ -17,8 +18,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance"
+ROWS = ["--only", "susurrus,pure,tuned"]
 FULL: dict[str, list[str]] = {
-    "throughput": [],
+    "throughput": ["--rows", "plain"],
+    "throughput_rows": ["--records", "3000000", *ROWS],
     "latency": ["--faults", "--floor"],
     "recovery": [],
     "trigger": ["--keys", "10000,1000000,10000000"],
@@ -26,13 +29,16 @@ FULL: dict[str, list[str]] = {
     "output_formats": [],
 }
 QUICK: dict[str, list[str]] = {
-    "throughput": ["--records", "50000", "--runs", "1"],
+    "throughput": ["--rows", "plain", "--records", "50000", "--runs", "1"],
+    "throughput_rows": ["--records", "50000", "--runs", "1", *ROWS],
     "latency": ["--faults", "--floor", "--rates", "2000", "--triggers", "4", "--every-ms", "3000"],
     "recovery": ["--users", "20000", "--runs", "1"],
     "trigger": ["--keys", "5000,20000", "--touched", "1000", "--triggers", "24,96"],
     "replay": ["--records", "5000", "--triggers", "24"],
     "output_formats": ["--rows", "20000"],
 }
+SCRIPTS = {"throughput_rows": "throughput"}
+"""The benchmarks that are not called as their results are."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = (QUICK if options.quick else FULL)[name]
         print(f"{name} {' '.join(arguments)}", file=sys.stderr, flush=True)
         done = subprocess.run(
-            [sys.executable, str(HERE / f"{name}.py"), "--json", *arguments],
+            [sys.executable, str(HERE / f"{SCRIPTS.get(name, name)}.py"), "--json", *arguments],
             stdout=subprocess.PIPE,
             text=True,
             check=False,

@@ -82,7 +82,7 @@ def throughput() -> Iterator[str]:
 
 def throughput_rows() -> Iterator[str]:
     """Every row, and of each who has all of them."""
-    found = {(row["row"], row["what"]): row for row in _rows("throughput")}
+    found = {(row["row"], row["what"]): row for row in _rows("throughput_rows")}
     body = []
     for name, title in ROWS.items():
         for what, side in SIDES.items():
