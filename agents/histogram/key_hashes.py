@@ -29,12 +29,11 @@ class KeyHashes:
         """uint32[n]: a hash for each key."""
         known = self._known
         codes = list(map(known.get, keys))
-        for at, code in enumerate(codes):
-            if code is None:
-                # Eight bytes, of which four are used: versions before stored all of them.
-                digest = blake2b(keys[at], digest_size=8, key=self._key).digest()
-                codes[at] = known[keys[at]] = int.from_bytes(digest[:4], "little")
-                self._bytes += len(keys[at])
+        for at in [at for at, code in enumerate(codes) if code is None]:
+            # Eight bytes, of which four are used: versions before stored all of them.
+            digest = blake2b(keys[at], digest_size=8, key=self._key).digest()
+            codes[at] = known[keys[at]] = int.from_bytes(digest[:4], "little")
+            self._bytes += len(keys[at])
         if len(known) > MAX_HASHES or self._bytes > MAX_HASHED_BYTES:
             self._known, self._bytes = {}, 0
         return np.array(codes, np.uint32)

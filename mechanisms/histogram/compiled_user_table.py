@@ -55,11 +55,12 @@ class CompiledUserTable(UserTable):
 
     def enter(self, names: Sequence[bytes]) -> Int32s:
         """As in the definition."""
-        return np.frombuffer(self._table.enter(list(names)), np.int32)
+        return self.enter_names(Names.of(names))
 
     def enter_names(self, names: Names) -> Int32s:
-        """As in the definition."""
-        return self.enter(names.listed())
+        """As in the definition. Raises ValueError for names outside their data."""
+        start, length = (np.ascontiguousarray(column, np.int64) for column in (names.start, names.length))
+        return np.frombuffer(self._table.enter(names.data, start, length), np.int32)
 
     def find(self, names: Sequence[bytes]) -> Int32s:
         """As in the definition."""

@@ -469,31 +469,34 @@ impl UserTable {
             + lists
     }
 
+    /// Name i is the `length[i]` bytes of data from `start[i]` on, both i64.
     fn enter<'py>(
         &mut self,
         py: Python<'py>,
-        names: &Bound<'py, PyList>,
+        data: &Bound<'py, PyBytes>,
+        start: &Bound<'py, PyAny>,
+        length: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        if self.users.len() + names.len() > i32::MAX as usize {
+        let data = data.as_bytes();
+        let starts = column::<i64>(py, start)?;
+        let lengths = column::<i64>(py, length)?;
+        if self.users.len() + starts.len() > i32::MAX as usize {
             return Err(PyOverflowError::new_err(
                 "users: more than 2^31 in one window",
             ));
         }
-        let mut joined = Vec::new();
-        let mut ends = Vec::with_capacity(names.len());
-        for name in names {
-            joined.extend_from_slice(name.cast::<PyBytes>()?.as_bytes());
-            ends.push(joined.len());
+        if starts.len() != lengths.len() {
+            return Err(PyValueError::new_err("length: one for each start"));
         }
-        let numbers = py.detach(|| {
-            let mut start = 0;
-            let enter = ends.iter().map(|&end| {
-                let number = self.enter_one(&joined[start..end]);
-                start = end;
-                number
-            });
-            enter.collect::<Vec<u32>>()
+        let names = starts.iter().zip(&lengths).map(|(&start, &length)| {
+            let start = usize::try_from(start).ok()?;
+            data.get(start..start.checked_add(usize::try_from(length).ok()?)?)
         });
+        let Some(names) = names.collect::<Option<Vec<&[u8]>>>() else {
+            return Err(PyValueError::new_err("start, length: outside the data"));
+        };
+        let numbers: Vec<u32> =
+            py.detach(|| names.iter().map(|name| self.enter_one(name)).collect());
         Ok(bytes(py, &numbers, u32::to_ne_bytes))
     }
 

@@ -16,6 +16,7 @@ from susurrus.mechanisms.histogram import value_ledger
 from susurrus.mechanisms.histogram.bounding import Bounding, UserKeys
 from susurrus.mechanisms.histogram.compiled_user_table import CompiledUserTable, user_table
 from susurrus.mechanisms.histogram.factorization import power
+from susurrus.mechanisms.histogram.name_index import Names
 from susurrus.mechanisms.histogram.per_key import segment_sums
 from susurrus.mechanisms.histogram.user_table import Closed, Lists, UserTable
 
@@ -260,6 +261,28 @@ def test_the_table_says_what_it_takes(make: Any) -> None:
         sizes.append(table.size)
     assert sizes == sorted(sizes)
     assert sizes[-1] > 4000 * 20
+
+
+@pytest.mark.parametrize("make", TABLES)
+@given(names=st.lists(st.binary(max_size=20), max_size=30), order=st.randoms(use_true_random=False))
+def test_names_are_entered_as_columns_in_any_order(make: Any, names: list[bytes], order: Any) -> None:
+    rows = order.choices(range(len(names)), k=2 * len(names)) if names else []
+    columns, wanted = Names.of(names), list(dict.fromkeys(names[row] for row in rows))
+    table = make(Bounding(max_records=8, max_records_per_key=1))
+    given_rows = np.array(rows, np.intp)
+    some = Names(data=columns.data, start=columns.start[given_rows], length=columns.length[given_rows])
+    assert table.enter_names(some).tolist() == [wanted.index(names[row]) for row in rows]
+    assert table.names(0) == wanted
+
+
+@pytest.mark.skipif(compiled is None, reason="not built")
+@pytest.mark.parametrize(("start", "length"), [(0, 11), (10, 2), (-1, 1), (0, -1), (11, 0), (1, (1 << 63) - 1)])
+def test_names_outside_their_data_are_refused(start: int, length: int) -> None:
+    table = CompiledUserTable(Bounding(max_records=8, max_records_per_key=1))
+    names = Names(data=bytes(10), start=np.array([0, start]), length=np.array([1, length]))
+    with pytest.raises(ValueError, match="outside the data"):
+        table.enter_names(names)
+    assert len(table) == 0
 
 
 def test_the_compiled_table_is_taken_where_it_was_built_and_counts_far_enough() -> None:
