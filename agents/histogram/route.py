@@ -70,6 +70,9 @@ keeps up with a live topic would otherwise spend more on transactions than on re
 _AFTER_BOUNDARY_SECONDS = 0.015
 """A source is read again so long after a boundary, when its first records from beyond it have come."""
 
+_AHEAD_MS = 1_000
+"""Source 0 reads the ledger so long before a look. What it says there is an operator's word, which comes at any moment."""
+
 _OFFSET, _TIMESTAMP, _TIMESTAMP_TYPE = map(attrgetter, ("offset", "timestamp", "timestamp_type"))
 
 
@@ -162,6 +165,8 @@ class RouteStage(Stage):
         self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
         """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
         self._announced: list[Output] = []
+        self._asked_for: Sequence[str] | None = None
+        """The topics that operators have added, as the ledger said before the next look; None where it has not been read."""
         self._committed_look = Interval(0) if self._growth is None else self._growth.looked
         self._blind = False
         """The last look failed."""
@@ -377,6 +382,7 @@ class RouteStage(Stage):
         with contextlib.suppress(KafkaException):
             self._ask_for_cut(now)
         self._look_for_growth(now)
+        self._read_ahead(now)
         if self._intake.due:
             self._go_on(now)
         self.due_at = self._next_boundary(now)
@@ -400,7 +406,7 @@ class RouteStage(Stage):
         outputs += self._announced
         if interval > self._ticked:
             outputs += self._tick(interval)
-            self._learn_skipped()
+        ticks = interval > self._ticked
         self._blocks, self._announced = {}, []
         self._ticked = max(self._ticked, interval)
         self._committed = self._taken
@@ -417,17 +423,28 @@ class RouteStage(Stage):
             schedule, sources = growth.schedule.schedule, growth.sources.runs
             meta["growth"] = {"looked": growth.looked, "schedule": schedule, "sources": sources}
         yield Commit(position=self._taken, meta=meta, outputs=outputs)
+        if ticks:
+            # Behind the commit, for which all readers wait.
+            self._learn_skipped()
 
     def _next_boundary(self, now: int) -> float:
-        """Monotonic time of the next instant at which this source looks for growth, or for where the log ends."""
+        """Monotonic time of the next instant at which this source looks for growth, reads ahead of that, or looks for where the log
+        ends."""
         if not self._live:
             return math.inf
         margins = {self.services.settings.clock.idle_grace}
         if self._growth is not None:
-            margins.add(self._clock.margin)
+            margins |= {self._clock.margin, self._clock.margin - _AHEAD_MS}
         calendar = self._calendar
         wait = min(calendar.boundary(calendar.interval_at(now - margin)) + margin - now for margin in margins)
         return time.monotonic() + wait / 1000
+
+    def _read_ahead(self, now: int) -> None:
+        """Read the ledger for the next look, which the readers of a trigger wait for."""
+        growth = self._growth
+        if growth is not None and self._asked_for is None and growth.due(now + _AHEAD_MS) is not None:
+            with contextlib.suppress(KafkaException, RetryableRefusal):
+                self._asked_for = self.services.ledger.asked_for
 
     def _look_for_growth(self, now: int) -> None:
         """Look at public instants. A look is committed at once, so that no later one takes its place."""
@@ -437,14 +454,15 @@ class RouteStage(Stage):
         try:
             ledger, clients = self.services.ledger, self.services.clients
             partitions = {topic: clients.partitions(topic) for topic in growth.sources.topics}
-            asked = [topic for topic in ledger.asked_for if topic not in partitions]
+            asked_for = ledger.asked_for if self._asked_for is None else self._asked_for
+            asked = [topic for topic in asked_for if topic not in partitions]
             added = {topic: number for topic in asked if (number := clients.partitions(topic))}
             topic_ids = {topic: clients.topic_id(topic) for topic in added}
             found = growth.saw(partitions, interval, added, lambda *place: clients.watermarks(*place)[1])
         except (KafkaException, RetryableRefusal):
             self._blind = True
             return
-        self._blind = False
+        self._blind, self._asked_for = False, None
         for grown in found:
             self._announce(grown, {topic: topic_ids[topic] for topic in grown.topics})
 

@@ -144,6 +144,26 @@ def test_what_was_seen_is_committed_at_once_and_survives_a_restart(tmp_path: Pat
     assert joined.stage.report()["interval"] == first
 
 
+def test_the_ledger_is_read_ahead_of_a_look_and_what_an_operator_asks_later_waits_for_the_next(tmp_path: Path) -> None:
+    """Readers of a trigger wait for the look."""
+    ours, clients = live()
+    book: Any = ours.ledger
+    first = ours.calendar.first_interval(book.first_window)
+    runner = Runner(RouteStage, ours, tmp_path / "r")
+    look = WINDOW + HOUR + GRACE
+
+    def ask(topic: str) -> None:
+        book.records |= dict([ledger.encode(ledger.AddedTopic(topic=topic, at=1))])
+
+    ask("early")
+    assert runner.commit(now=look - 1_000) == 0  # it is no look yet
+    ask("late")
+    runner.commit(now=look)
+    runner.commit(now=look + HOUR)
+    found = [(row.from_interval, sorted(row.topic_ids)) for row in announced(runner)]
+    assert found == [(first + 1, ["early"]), (first + 2, ["late"])]
+
+
 def test_an_archive_does_not_grow(tmp_path: Path) -> None:
     ours, clients = live("replay")
     runner = Runner(RouteStage, ours, tmp_path / "r")
