@@ -146,7 +146,7 @@ def test_what_was_seen_is_committed_at_once_and_survives_a_restart(tmp_path: Pat
 
 def test_the_ledger_is_read_ahead_of_a_look_and_what_an_operator_asks_later_waits_for_the_next(tmp_path: Path) -> None:
     """Readers of a trigger wait for the look."""
-    ours, clients = live()
+    ours, _ = live()
     book: Any = ours.ledger
     first = ours.calendar.first_interval(book.first_window)
     runner = Runner(RouteStage, ours, tmp_path / "r")
