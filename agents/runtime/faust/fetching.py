@@ -34,8 +34,6 @@ _WAIT_MS = 30
 """How long a broker may hold a fetch that brings nothing. It has one of a consumer at a time, for all partitions."""
 _SHORT_WAIT_MS = 5
 """The same where a partition that rests is wanted soon: the fetch under way does not name it, and would hold it back."""
-_ROOM_SECONDS = 0.01
-"""A round that waits for some partitions ends so soon where others have no room, which tasks make in the meantime."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
@@ -60,17 +58,17 @@ class UnderWay:
 
     def due(
         self, places: Iterable[InputPartition], wanted_at: Callable[[InputPartition], float], now: float
-    ) -> tuple[set[InputPartition], float]:
-        """The partitions that have room and want a batch now, and after how many seconds to look again, because of the others.
-        wanted_at: monotonic time from which on one wants it, as ``now``."""
-        wanted, again = set(), math.inf
-        for place in places:
-            seconds = wanted_at(place) - now
-            if seconds <= 0 and self.has_room(place):
-                wanted.add(place)
-            else:
-                again = min(again, seconds if seconds > 0 else _ROOM_SECONDS)
-        return wanted, again
+    ) -> tuple[set[InputPartition], float, bool]:
+        """The partitions that have room and want a batch now, after how many seconds the next of the others does, and whether
+        others do already but have no room. wanted_at: monotonic time from which on one wants it, as ``now``."""
+        waits_for = {place: wanted_at(place) - now for place in places}
+        want_now = {place for place, seconds in waits_for.items() if seconds <= 0}
+        wanted = {place for place in want_now if self.has_room(place)}
+        return (
+            wanted,
+            min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf),
+            wanted != want_now,
+        )
 
 
 def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:

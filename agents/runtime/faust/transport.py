@@ -46,9 +46,11 @@ _SHORT_ROUND_SECONDS = 0.004
 _FEW_OFFSETS = 32
 """A round is short after one that brought no more than so many offsets of any partition, and none of the raw topic. Records of
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
+_ROOM_SECONDS = 0.01
+"""A round that waits for some partitions ends so soon where others have no room, which their tasks make meanwhile."""
 _BACKLOG_SECONDS = 0.5
-"""But none is short for so long after a batch of raw records that others were waiting behind: then what counts is how much is done
-at once."""
+"""But none is short, or ends sooner, for so long after a batch of raw records that others were waiting behind: then what counts is
+how much is done at once."""
 
 
 class BatchConsumerThread(BatchFetcher, driver.AIOKafkaConsumerThread):
@@ -128,21 +130,22 @@ class BatchConsumer(driver.Consumer):
         await asyncio.sleep(self._next_round - time.monotonic())
         began = time.monotonic()
         places = (InputPartition(*tp) for tp in active_partitions or ())
-        wanted, next_wanted = self._under_way.due(places, self.transport.wanted_at, began)
+        wanted, next_wanted, full = self._under_way.due(places, self.transport.wanted_at, began)
         if not wanted:
             await asyncio.sleep(min(IDLE_SLEEP_SECONDS, next_wanted))
             return {}
         # A fetch that waits for some partitions does not notice that others are wanted again.
         timeout = min(timeout, POLL_SECONDS, next_wanted)
+        backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
+        if full and not backlog:
+            timeout = min(timeout, _ROOM_SECONDS)
         batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
         offsets = {tp: batch.end - batch.start for tp, batch in batches.items()}
         if any(raw(tp.topic) and not batch.at_end for tp, batch in batches.items()):
-            self._backlog_seen = began
-        short = began > self._backlog_seen + _BACKLOG_SECONDS and all(
-            not raw(tp.topic) and offsets[tp] <= _FEW_OFFSETS for tp in batches
-        )
+            self._backlog_seen, backlog = began, True
+        short = not backlog and all(not raw(tp.topic) and offsets[tp] <= _FEW_OFFSETS for tp in batches)
         self._next_round = began + (_SHORT_ROUND_SECONDS if short else _ROUND_SECONDS)
         messages = {}
         for tp, batch in batches.items():
