@@ -385,7 +385,7 @@ class RouteStage(Stage):
         self._read_ahead(now)
         if self._intake.due:
             self._go_on(now)
-        self.due_at = self._next_boundary(now)
+        self.due_at = self._next_look(now)
         clock.moved(self._taken)
         growth = self._growth
         interval = clock.closed if growth is None else min(clock.closed, growth.looked)
@@ -404,9 +404,8 @@ class RouteStage(Stage):
         self._written.count(outputs)
         outputs += self._letters.outputs()
         outputs += self._announced
-        if interval > self._ticked:
+        if ticks := interval > self._ticked:
             outputs += self._tick(interval)
-        ticks = interval > self._ticked
         self._blocks, self._announced = {}, []
         self._ticked = max(self._ticked, interval)
         self._committed = self._taken
@@ -427,7 +426,7 @@ class RouteStage(Stage):
             # Behind the commit, for which all readers wait.
             self._learn_skipped()
 
-    def _next_boundary(self, now: int) -> float:
+    def _next_look(self, now: int) -> float:
         """Monotonic time of the next instant at which this source looks for growth, reads ahead of that, or looks for where the log
         ends."""
         if not self._live:

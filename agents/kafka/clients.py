@@ -256,12 +256,14 @@ class Clients:
         complete: to the end that the leader knows. Otherwise to the end that shows now: an open transaction, or a replica that
         lags, may hide later records. Raises KafkaException as `read_to_end` does.
         """
-        return self.read_on(topic, start, group=group, complete=complete)[0]
-
-    def read_on(self, topic: str, start: int, *, group: str, complete: bool) -> tuple[list[TopicRecord], int]:
-        """As `read`, and the end up to which all is known: where the log ends there later, nothing has been appended."""
         low, end = self.watermarks(topic, 0)
-        start = max(start, low)
+        return self.read_up_to(end, topic, max(start, low), group=group, complete=complete)[0]
+
+    def read_up_to(
+        self, end: int, topic: str, start: int, *, group: str, complete: bool
+    ) -> tuple[list[TopicRecord], int]:
+        """As `read`, where the log ends at ``end`` and does not begin behind ``start``. Returns also the end that showed: while the
+        log ends there, there is nothing more to read."""
         if start >= end:
             return [], end
         records: list[TopicRecord] = []

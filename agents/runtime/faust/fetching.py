@@ -64,11 +64,8 @@ class UnderWay:
         waits_for = {place: wanted_at(place) - now for place in places}
         want_now = {place for place, seconds in waits_for.items() if seconds <= 0}
         wanted = {place for place in want_now if self.has_room(place)}
-        return (
-            wanted,
-            min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf),
-            wanted != want_now,
-        )
+        next_wanted = min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf)
+        return wanted, next_wanted, wanted != want_now
 
 
 def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:

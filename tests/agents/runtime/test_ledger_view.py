@@ -52,12 +52,13 @@ class Clients:
             return 0, len(self.log)
         return self.begins[partition], self.ends.get(topic, 7)
 
-    def read_on(self, topic: str, start: int, *, group: str, complete: bool) -> tuple[list[TopicRecord], int]:
+    def read_up_to(
+        self, end: int, topic: str, start: int, *, group: str, complete: bool
+    ) -> tuple[list[TopicRecord], int]:
         seen = self.log if complete else self.log[: self.shown]
         self.reads.append(start)
-        return [TopicRecord(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start], len(
-            seen
-        )
+        found = [TopicRecord(key, value, offset) for offset, (key, value) in enumerate(seen) if offset >= start]
+        return found, len(seen)
 
 
 class Producer:
@@ -336,7 +337,7 @@ def test_who_asks_before_joining_hears_the_same_and_nothing_while_there_is_no_pi
     def away(*_: object, **__: object) -> None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    monkeypatch.setattr(Clients, "read_on", away)
+    monkeypatch.setattr(Clients, "read_up_to", away)
     join(only_ask=True, secret=b"\x5b" * 32)  # the tasks will ask again
 
 
