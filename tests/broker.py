@@ -20,6 +20,7 @@ from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports, known_brokers
 from susurrus.agents.broker.properties import common_properties
 from susurrus.agents.kafka.embedded import EmbeddedBroker
+from tests.prepared import prepare
 from tests.waiting import PATIENCE
 
 KAFKA_IMAGE = f"apache/kafka:{kafka_version()}"
@@ -30,7 +31,7 @@ SECONDS = 120.0
 NEVER_FENCED = {"broker.session.timeout.ms": "600000"}
 # It keeps the topics of all tests, thousands of partitions. No test waits for it to compact them, and a look at all of them each
 # second takes a tenth of a processor.
-RARELY_CLEANED = {"log.cleaner.backoff.ms": "15000"}
+RARELY_CLEANED = {"log.cleaner.backoff.ms": "60000"}
 # Of several, one that is dead is missed after this time; as long a silence of one that lives is no reason for an election.
 SLOWLY_FENCED = {
     "broker.session.timeout.ms": "9000",
@@ -254,6 +255,7 @@ def found_broker() -> Iterator[Broker]:
         return
     with contextlib.ExitStack() as stack:
         try:
+            prepare(_first_use)
             cluster = stack.enter_context(
                 KafkaCluster(brokers=1, short_lived=True, properties=NEVER_FENCED | RARELY_CLEANED)
             )
@@ -273,6 +275,7 @@ def real_cluster(brokers: int = 3) -> Iterator[Broker]:
     """Brokers (of three: replication 3, min.insync.replicas 2) that a test may kill; skipped without Java and Maven."""
     with contextlib.ExitStack() as stack:
         try:
+            prepare(_first_use)
             cluster = stack.enter_context(
                 KafkaCluster(brokers=brokers, heap="384m", short_lived=True, properties=SLOWLY_FENCED)
             )
@@ -286,10 +289,30 @@ def started(cluster: KafkaCluster) -> Iterator[None]:
     """A cluster of the test's own making, ready for a block; a skip where it cannot run."""
     with contextlib.ExitStack() as stack:
         try:
+            if cluster.short_lived and cluster.version is None:
+                prepare(_first_use)
             stack.enter_context(cluster)
         except KafkaUnavailableError as error:
             give_up(str(error))
         yield
+
+
+def _first_use(cluster: KafkaCluster) -> None:
+    """What most tests do first: a topic, a transaction, a group that reads."""
+    kafka = Broker(cluster.bootstrap_servers, description="one that is only to load its classes")
+    topic = kafka.create_topic("t", 2)
+    producer = kafka.producer(transactional_id="p")
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(topic, b"x")
+    with kafka.consumer() as consumer:
+        consumer.subscribe([topic])
+        wait_for(lambda: consumer.poll(0.1) or consumer.assignment(), "a consumer has partitions")
+        places = [TopicPartition(topic, partition, 0) for partition in range(2)]
+        producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), SECONDS)
+        producer.commit_transaction(SECONDS)
+        consumer.poll(1.0)
+    kafka.read_all(topic)
 
 
 @contextlib.contextmanager

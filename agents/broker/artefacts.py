@@ -58,6 +58,13 @@ def jars_directory(version: str | None = None) -> Path:
     return cache_directory() / "kafka" / f"libs-{hashlib.sha256(_pom(version)).hexdigest()[:12]}"
 
 
+def prepared_directory(java: str, libs: Path) -> Path:
+    """Where that stands from which short-lived brokers start (``prepared.py``): of this installation of Java and these JARs."""
+    installed = Path(java).resolve()
+    made_for = f"{installed} {installed.stat().st_mtime_ns}"
+    return libs.with_name(f"{libs.name}-prepared-{hashlib.sha256(made_for.encode()).hexdigest()[:12]}")
+
+
 def fetch_jars(version: str | None = None) -> Path:
     """The directory of Kafka's JARs, fetched unless they were fetched for this POM before; raises KafkaUnavailableError.
 

@@ -1,7 +1,6 @@
 """A Kafka cluster on loopback: every node is broker and KRaft controller in one process."""
 
 import atexit
-import base64
 import json
 import shutil
 import signal
@@ -15,12 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory, fetch_jars, find_java
+from susurrus.agents.broker.artefacts import (
+    KafkaUnavailableError,
+    cache_directory,
+    fetch_jars,
+    find_java,
+    prepared_directory,
+)
 from susurrus.agents.broker.network import free_ports, is_free, known_brokers
+from susurrus.agents.broker.prepared import class_options, copy_formatted, new_id
 from susurrus.agents.broker.process import BrokerProcess
 from susurrus.agents.broker.properties import Node, common_properties, node_properties
 
 START_SECONDS: Final = 90.0
+_DATA: Final = "data"
 _STOP_SECONDS: Final = 20.0
 """Controlled shutdown hands leadership over; the last nodes have no one left, and are killed."""
 
@@ -35,7 +42,8 @@ class KafkaCluster:
 
     ``brokers`` nodes with min(3, brokers) replicas and min(2, brokers) in-sync replicas by default. ``properties``
     override the brokers' settings. ``port``: of broker 1, the next ones for the others; free ones by default. ``short_lived``:
-    the JVM starts in half the processor time, and never becomes fast, which is right for a few minutes of small tests. A cluster
+    the JVM starts in half the processor time, in a third where that is there which prepared.py names, and never becomes fast, which
+    is right for a few minutes of small tests. A cluster
     without ``directory`` is a throw-away: its files and processes go with :meth:`stop`, at exit, and, by a guard process, when
     this process is killed. ``version``: of Kafka; a named one is kept with the cluster, and without one every start takes what
     ``artefacts.kafka_version`` says then. Brokers are named by id: 1, 2, ...
@@ -198,12 +206,15 @@ class KafkaCluster:
 
     def _create(self, java: str, libs: Path) -> None:
         self.nodes = self._new_nodes()
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_id()
         try:
             formatting = []
             for node in self.nodes:
-                self._process(node.id).write(self._server_properties(node))
-                formatting.append(self._process(node.id).format(java, libs, cluster_id))
+                process = self._process(node.id)
+                process.write(self._server_properties(node))
+                prepared, data = prepared_directory(java, libs), process.home / _DATA
+                if not self.short_lived or not copy_formatted(prepared, data, cluster_id=cluster_id, node_id=node.id):
+                    formatting.append(process.format(java, libs, cluster_id))
             told = [(process.communicate()[0], process.returncode) for process in formatting]
             for text, status in told:
                 if status != 0:
@@ -230,9 +241,11 @@ class KafkaCluster:
         return [Node(i + 1, *pair) for i, pair in enumerate(zip(brokers, controllers, strict=True))]
 
     def _server_properties(self, node: Node) -> dict[str, str]:
-        own = node_properties(node, self.nodes, self._process(node.id).home / "data")
+        own = node_properties(node, self.nodes, self._process(node.id).home / _DATA)
         return {**own, **common_properties(self._brokers), **self.properties}
 
     def _launch(self, java: str, libs: Path, broker: int) -> None:
-        quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if self.short_lived else []
+        quick = []
+        if self.short_lived:
+            quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *class_options(prepared_directory(java, libs))]
         self._process(broker).launch(java, libs, [f"-Xmx{self.heap}", *quick])

@@ -12,9 +12,16 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from susurrus.agents.broker import network
-from susurrus.agents.broker.artefacts import KafkaUnavailableError, cache_directory, fetch_jars, find_java
+from susurrus.agents.broker.artefacts import (
+    KafkaUnavailableError,
+    cache_directory,
+    fetch_jars,
+    find_java,
+    prepared_directory,
+)
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports, known_brokers
+from susurrus.agents.broker.prepared import CLASSES, DATA
 from susurrus.agents.broker.process import command_line
 from susurrus.agents.broker.properties import Node
 from tests import broker as brokers
@@ -66,6 +73,25 @@ def test_a_cluster_survives_the_death_of_a_leader(kafka_cluster: Broker) -> None
     kafka_cluster.restart(leader)
     assert kafka_cluster.cluster is not None
     assert known_brokers(kafka_cluster.cluster.nodes[leader - 1].port) == {1, 2, 3}
+
+
+def test_short_lived_brokers_start_from_what_is_prepared(kafka_cluster: Broker) -> None:
+    """They map the classes that another broker has loaded; each has identities of its own."""
+    cluster = kafka_cluster.cluster
+    assert cluster is not None
+    prepared = prepared_directory(find_java(), fetch_jars())
+    identities = []
+    for node in cluster.nodes:
+        home = cluster.directory / f"broker-{node.id}"
+        maps = Path(f"/proc/{(home / 'pid').read_text().strip()}/maps")
+        if maps.exists() and (prepared / CLASSES).exists():  # Linux, and a Java that can write it
+            assert str(prepared / CLASSES) in maps.read_text()
+        lines = (home / "data" / "meta.properties").read_text().splitlines()
+        identities.append(dict(line.split("=", 1) for line in lines if "=" in line))
+    assert [each["node.id"] for each in identities] == [str(node.id) for node in cluster.nodes]
+    assert len({each["cluster.id"] for each in identities}) == 1
+    assert len({each["directory.id"] for each in identities}) == len(cluster.nodes)
+    assert (prepared / DATA / "meta.properties").read_text().count(identities[0]["cluster.id"]) == 0
 
 
 def test_the_embedded_broker_speaks_kafka(embedded: Broker) -> None:
