@@ -39,7 +39,7 @@ PYTEST_ARGS ?=
 # What `make check` runs beyond `make test`: tests/left_out.py.
 CHECK_ARGS :=
 # Bytecode is written: without it, each of the hundreds of processes that tests start would compile the whole package again.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PYTEST_ARGS)
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder $(CHECK_ARGS) $(PURE_ARGS) $(PYTEST_ARGS)
 # Tests at a time: on two cores some of them wait for a broker while others compute. Make check runs four, since what it adds computes.
 TEST_PROCESSES ?= 5
 
@@ -56,6 +56,8 @@ test: $(INSTALLED)  ## ten minutes of tests, those on a real Kafka included (PYT
 	$(PYTEST) --durations=10
 
 # What the compiled loops do, and what they must not change. With them absent, make test has run all of this.
+# Many odd records compare the compiled loops with these, or take no compiled loop.
+test-pure: PURE_ARGS := -m "not fuzz"
 test-pure: $(INSTALLED)  ## the tests of the hot loops again, in pure Python, if the installed ones are compiled
 	@grep -q '^Compiled loops' $(OUTCOME) || { echo "NOTHING TO REPEAT IN PURE PYTHON: $$(cat $(OUTCOME))"; exit 0; }; set -ex; \
 	SUSURRUS_COMPILED=0 $(PYTEST) $(HOT_LOOPS)

@@ -148,12 +148,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever asks for a real broker or registry is marked ``broker``, so that ``-m "not broker"`` needs no discipline."""
+    """Whoever asks for a real broker or registry is marked ``broker``, so that ``-m "not broker"`` needs no discipline.
+
+    What takes seconds to start for few tests makes them ``thorough``, and so do many odd records (``fuzz``).
+    """
     for item in items:
         asked = set(getattr(item, "fixturenames", ()))
         if _REAL & asked:
             item.add_marker(pytest.mark.broker)
-        if _OF_ITS_OWN & asked:
+        if _OF_ITS_OWN & asked or item.get_closest_marker("fuzz"):
             item.add_marker(pytest.mark.thorough)
     config.stash[_LEFT_OUT].take_out(config, items)
     if hasattr(config, "workerinput"):

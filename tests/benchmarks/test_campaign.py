@@ -204,6 +204,11 @@ def test_a_wiped_disk_is_empty_and_its_worker_another_one(crew: Crew) -> None:
     assert place.worker is not before
 
 
+def test_many_odd_records_are_read_by_a_campaign_that_has_the_time_alone() -> None:
+    assert "fuzz" in campaign.wanted(float("inf"))
+    assert campaign.wanted(20) == "campaign or statistical"
+
+
 def test_what_goes_wrong_while_feeding_is_reported() -> None:
     def feed() -> None:
         raise KeyError("a full queue")

@@ -15,6 +15,7 @@ from susurrus.agents.formats.compression import gunzip, unzstd
 from susurrus.agents.formats.encodings import ENCODINGS
 from susurrus.topics.records.reason import Reason
 from tests.formats_rows import decoder, overdue, rows
+from tests.samples import many_odd
 
 
 def zstd(data: bytes) -> bytes:
@@ -156,7 +157,7 @@ def test_both_steps_come_before_the_format_and_its_envelope() -> None:
     assert rows(form, [payload, b"x", None]) == [["ann", "c"], Reason.INVALID_UTF8, Reason.FILTERED]
 
 
-@pytest.mark.parametrize("number", [3_000, pytest.param(100_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", [3_000, pytest.param(many_odd(20_000), marks=pytest.mark.fuzz)])
 @pytest.mark.parametrize("name", ["gzip", "zstd", "auto"])
 def test_odd_payloads_raise_nothing_and_each_is_decided_alone(name: str, number: int) -> None:
     draw = random.Random(5)

@@ -23,6 +23,7 @@ from susurrus.topics.records.raw import RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import seen
 from tests.proto import INTEGER, TEXT, message_class
+from tests.samples import many_odd
 from tests.web_server import Request, answering
 
 fastavro = pytest.importorskip("fastavro")
@@ -347,12 +348,12 @@ def test_odd_records_never_raise_and_each_is_decided_alone(
     fuzz(form, framing, url, tmp_path, 1_500)
 
 
-@pytest.mark.thorough
+@pytest.mark.fuzz
 @pytest.mark.parametrize(("form", "framing"), CASES)
-def test_100_000_odd_records(form: str, framing: str, registry: tuple[Registry, str], tmp_path: Any) -> None:
+def test_many_odd_records(form: str, framing: str, registry: tuple[Registry, str], tmp_path: Any) -> None:
     known, url = registry
     known.form = form
-    fuzz(form, framing, url, tmp_path, 100_000 // len(FORMATS[form].framings))
+    fuzz(form, framing, url, tmp_path, many_odd(20_000) // len(FORMATS[form].framings))
 
 
 def fuzz(form: str, framing: str, url: str, directory: Any, number: int) -> None:

@@ -17,6 +17,7 @@ from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.reason import Reason
 from tests.formats_rows import decoder, rows
+from tests.samples import many_odd
 
 ORDERS: dict[str, Any] = {"format": "csv", "columns": ["user", "page", "amount"]}
 MARK = b"\xef\xbb\xbf"
@@ -302,7 +303,7 @@ def odd_texts(seed: int, number: int) -> list[bytes | None]:
     return found
 
 
-@pytest.mark.parametrize("number", [3_000, pytest.param(100_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", [3_000, pytest.param(many_odd(20_000), marks=pytest.mark.fuzz)])
 @pytest.mark.parametrize("name", FORMS)
 def test_odd_texts_raise_nothing_and_each_is_decided_alone(name: str, number: int) -> None:
     form, payloads = FORMS[name](), odd_texts(11, number)

@@ -13,6 +13,7 @@ from susurrus.agents.formats.format import RefusedPayload
 from susurrus.agents.formats.msgpack import check
 from susurrus.topics.records.reason import Reason
 from tests.formats_rows import decoder, rows
+from tests.samples import many_odd
 
 msgpack = pytest.importorskip("msgpack")
 
@@ -111,7 +112,7 @@ def test_the_walk_takes_what_the_library_takes() -> None:
     assert refused > 50
 
 
-@pytest.mark.parametrize("number", [5_000, pytest.param(100_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", [5_000, pytest.param(many_odd(20_000), marks=pytest.mark.fuzz)])
 def test_odd_payloads_raise_nothing_and_each_is_decided_alone(number: int) -> None:
     draw = random.Random(9)
     good = [GOOD, pack({"u": [1, {"a": b"x"}]}), b"\xd7\xff" + bytes(8), pack({"u": "x" * 300, "n": list(range(40))})]

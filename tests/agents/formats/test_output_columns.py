@@ -23,6 +23,7 @@ from susurrus.topics.wire import public_rows, row_writer
 from susurrus.topics.wire.json_rows import rows as json_rows
 from susurrus.topics.wire.public_rows import PublicRows
 from susurrus.topics.wire.row_schema import RowSchema
+from tests.samples import many_odd
 from tests.topics.odd_keys import key_parts, keys_of, random_parts
 
 pytest.importorskip("fastavro")
@@ -205,7 +206,7 @@ def many(n: int) -> tuple[RowSchema, PublicRows]:
     return histogram.schema(["a", "b"], ["visits"]), histogram.public_rows(header, keys, [column])[1]
 
 
-@pytest.mark.parametrize("n", [4_000, pytest.param(100_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("n", [4_000, pytest.param(many_odd(20_000), marks=pytest.mark.fuzz)])
 def test_many_odd_rows(n: int) -> None:
     check(*many(n))
 

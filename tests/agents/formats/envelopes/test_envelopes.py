@@ -20,6 +20,7 @@ from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
 from tests.formats_rows import decoder, overdue
 from tests.formats_rows import rows as rows_of
+from tests.samples import many_odd
 
 
 def written(payloads: Sequence[Any]) -> list[bytes | None]:
@@ -308,7 +309,7 @@ def test_a_scale_is_written_as_connect_writes_it(scale: Any) -> None:
 PATHS = ["u", "amount", "$envelope.op", "$envelope.source.table", "$envelope.type", "$envelope.schema"]
 
 
-@pytest.mark.parametrize("number", [4_000, pytest.param(100_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", [4_000, pytest.param(many_odd(20_000), marks=pytest.mark.fuzz)])
 @pytest.mark.parametrize("name", [name for name in ENVELOPES if name != "none"])
 def test_odd_events_raise_nothing_and_each_is_decided_alone(name: str, number: int) -> None:
     form = decoder(PATHS, envelope=name, decimals={"amount": 2})
