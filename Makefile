@@ -28,10 +28,11 @@ EACH_CRATE = @grep -q '^Compiled loops' $(OUTCOME) || { echo "RUST SOURCES NOT C
 	for crate in $(CRATES); do echo "$$crate: $(1)"; \
 	PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=$(CURDIR)/build/compiled/$${crate%/rust} sh -c "cd $$crate && $(1)" || exit 1; done
 PACKAGES := agents mechanisms topics
-# Decoders, route, bound, the transport, released numbers byte for byte, and a pipeline from end to end.
-HOT_LOOPS := tests/topics tests/agents/formats tests/agents/runtime/faust/test_transport.py tests/agents/runtime/faust/test_record_batches.py tests/agents/runtime/test_transaction.py \
-	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py \
-	tests/mechanisms/histogram/test_bounding.py tests/mechanisms/histogram/test_numbers.py tests/mechanisms/test_noise.py
+# Decoders, route, bound, the transport, and a pipeline from end to end. tests/test_hot_loops.py says what tests of decoders are not here.
+HOT_LOOPS := tests/topics/test_golden.py tests/topics/test_record_batch.py tests/topics/wire/test_blocks.py tests/topics/wire/test_partitioner.py \
+	tests/agents/formats/test_avro_guard.py tests/agents/formats/test_formats.py tests/agents/formats/test_framing.py tests/agents/formats/test_java_producer.py tests/agents/formats/test_message_types.py tests/agents/formats/test_output_columns.py tests/agents/formats/test_outputs.py tests/agents/formats/test_patience.py tests/agents/formats/test_protobuf_registry.py tests/agents/formats/test_reader.py tests/agents/formats/test_reader_waits.py \
+	tests/agents/runtime/faust/test_transport.py tests/agents/runtime/faust/test_record_batches.py tests/agents/runtime/test_transaction.py \
+	tests/agents/histogram/test_route_stage.py tests/agents/histogram/test_bound_stage.py tests/agents/histogram/test_end_to_end.py
 CHECKED_TOO := deploy benchmarks/throughput.py benchmarks/trigger.py benchmarks/latency.py benchmarks/latency_floor.py benchmarks/recovery.py benchmarks/replay.py benchmarks/scale_groups.py benchmarks/exports.py \
 	benchmarks/performance.py tests/broker.py tests/conftest.py tests/deploy \
 	tests/mechanisms/histogram/test_numbers.py
