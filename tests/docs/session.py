@@ -92,9 +92,12 @@ class Session:
 
     def _wait(self, condition: str) -> None:
         deadline = time.monotonic() + SECONDS
+        begun = time.monotonic()
         while subprocess.run(self._here(condition), **self._how(), check=False).returncode:  # type: ignore[call-overload]
             assert time.monotonic() < deadline, f"not within {SECONDS:.0f} s: {condition}"
-            time.sleep(0.5)
+            # A command of ours computes for seconds before it answers: it shall not take the processor from what it waits for.
+            time.sleep(min(10.0, max(0.5, 3 * (time.monotonic() - begun))))
+            begun = time.monotonic()
 
     def _shell(self, text: str, *, check: bool = True) -> str:
         done = subprocess.run(self._here(text), **self._how(), check=False)  # type: ignore[call-overload]
