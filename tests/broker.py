@@ -236,12 +236,18 @@ def _properties(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def wait_for(condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> None:
-    """Poll until ``condition()`` is true; TimeoutError names ``what`` otherwise."""
+    """Poll until ``condition()`` is true; TimeoutError names ``what`` otherwise.
+
+    The pause after a question is as long as its answer took, so one that costs a new client of Kafka is not asked all the time.
+    """
     deadline = time.monotonic() + seconds
+    asked = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        answered = time.monotonic()
+        if answered > deadline:
             raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.1)
+        time.sleep(min(max(0.1, answered - asked), 1.0))
+        asked = time.monotonic()
 
 
 @contextlib.contextmanager

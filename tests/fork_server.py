@@ -15,8 +15,16 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+# For the children: what a worker imports when it runs, and what Faust loads late.
+import faust.app.router
+import faust.assignor.leader_assignor
+import faust.tables.manager
+import faust.topics  # noqa: F401
+
 import susurrus.agents.cli.given
-import susurrus.agents.operations.worker  # noqa: F401  (for the children)
+import susurrus.agents.cli.worker
+import susurrus.agents.histogram.services
+import susurrus.agents.operations.worker  # noqa: F401
 from susurrus.agents.broker.leash import ends_with_us
 from susurrus.agents.cli.main import app
 from susurrus.agents.runtime import crash_points

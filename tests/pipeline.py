@@ -9,7 +9,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self
@@ -309,10 +309,22 @@ class Pipeline:
         settings = self.settings
         wanted = trigger or settings.triggers
         partitions = settings.topics.bounded_partitions
+        self.wait_for_progress(
+            lambda reached: sum(trigger >= wanted for trigger in reached.values()) >= partitions * windows,
+            f"trigger={wanted}",
+            seconds,
+        )
+
+    def wait_for_progress(
+        self, enough: Callable[[Mapping[tuple[str, int], int]], bool], wanted: str, seconds: float = PATIENCE
+    ) -> None:
+        """Until what `progress` gives is enough. The topic is followed: who reads all of it each time costs the broker more than
+        the workers do.
+        """
         deadline = time.monotonic() + seconds
         reached: dict[tuple[str, int], int] = {}
-        with self.broker.following(settings.topic("progress")) as more:
-            while sum(trigger >= wanted for trigger in reached.values()) < partitions * windows:
+        with self.broker.following(self.settings.topic("progress")) as more:
+            while not enough(reached):
                 reached |= _progress(more())
                 if time.monotonic() > deadline:
                     break
@@ -322,7 +334,7 @@ class Pipeline:
             worker.signal(signal.SIGUSR1)  # what each thread is doing goes to the log
         time.sleep(1.0)
         logs = "\n".join(worker.tail() for worker in self.workers[-3:])
-        raise TimeoutError(f"trigger={wanted} not reached in {seconds:.0f} s: {reached}\n{self.trouble()}\n{logs}")
+        raise TimeoutError(f"{wanted} not reached in {seconds:.0f} s: {reached}\n{self.trouble()}\n{logs}")
 
     def trouble(self) -> str:
         """Every task that is not simply running, as ``susurrus status`` tells it."""

@@ -40,15 +40,15 @@ def findings_of_names(
             "and what is made of it may change by more than one user's part",
             "leave it out where something is published, or have producers write a number of their own",
         )
-    spelled: dict[tuple[str, ...], list[str]] = {}
+    spelled: dict[tuple[str, ...], list[Path]] = {}
     for path in paths:
-        spelled.setdefault(tuple(name.casefold() for name in path), []).append(quoted(path))
+        spelled.setdefault(tuple(name.casefold() for name in path), []).append(path)
     for same in spelled.values():
-        if len(same) > 1:
+        if len(same) > 1:  # only now the engine is asked: a pipeline without expressions starts without it
             yield Finding(
                 "settings",
                 "warning",
-                f"{' and '.join(same)} are different fields, because upper and lower case matter",
+                f"{' and '.join(map(quoted, same))} are different fields, because upper and lower case matter",
                 "if one is meant, write it as the records do",
             )
 

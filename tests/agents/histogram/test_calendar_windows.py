@@ -13,7 +13,7 @@ import pytest
 
 from susurrus.releases import releases
 from susurrus.topics import histogram
-from tests.broker import Broker, wait_for
+from tests.broker import Broker
 from tests.pipeline import CRASHING, EPOCH, SECRET, THREE_POINTS, Pipeline, archive_topic, merged, produce
 from tests.reference import canonical, expected
 
@@ -75,7 +75,7 @@ def wait(pipeline: Pipeline, first: str) -> None:
     """Until all triggers of all days are public."""
     partitions = pipeline.settings.topics.bounded_partitions
     last = sorted(HOURS[first] * partitions)
-    wait_for(lambda: sorted(pipeline.progress().values()) == last, f"the last triggers are {last}")
+    pipeline.wait_for_progress(lambda reached: sorted(reached.values()) == last, f"the last triggers {last}")
 
 
 @pytest.mark.parametrize(

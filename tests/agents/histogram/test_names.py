@@ -1,5 +1,8 @@
 """Names of fields that may not be what was meant: warned of wherever settings are told, with the spelling to use."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from tests.agents.released import settings
 
 NO_TEXT = "because names stand in double quotes; if a text is meant, write {} in single quotes"
+ROOT = Path(__file__).resolve().parents[3]
 INPUT: dict[str, Any] = {"topic": "raw", "user": "host", "key": ["url"]}
 
 
@@ -61,3 +65,18 @@ def test_what_is_plain_is_not() -> None:
         "key": ["url", "Status", "$partition", {"name": "status", "expression": "Status + 1"}],
     }
     assert list(settings(input={**INPUT, **plain}).findings()) == []
+
+
+def test_a_pipeline_without_expressions_starts_without_their_engine() -> None:
+    """Every worker looks for doubtful names; loading the engine for it takes a fifth of a start."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from susurrus.agents.pipelines import settings_from\n"
+        "from tests.pipeline import DEFAULTS, merged\n"
+        "own = {'pipeline': {'prefix': 'p'}, 'kafka': {'bootstrap_servers': 'x:1'}, 'input': {'topic': 't'}}\n"
+        "settings = settings_from(merged(DEFAULTS, own), directory=Path('.'), environ={})\n"
+        "print(len(list(settings.findings())), 'duckdb' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["0", "False"]
