@@ -75,32 +75,22 @@ def play_pipeline(
         here = present and number == scenario.inputs - 1
         life = 2 * number + present if defect != "noise reused" else int(present)
         dice = blake2b(struct.pack("<QQ", seed, life), digest_size=16)
-        name = f"audit-{int(present)}"
+        name, drawn = f"audit-{int(present)}", [dice.digest()]
         if scenario.apart:
-            runs = [
-                _run(
-                    scenario,
-                    strategy,
-                    here,
-                    1,
-                    name,
-                    blake2b(dice.digest() + b"%d" % trial, digest_size=16).digest(),
-                    defect,
-                )
-                for trial in range(trials)
-            ]
-            seen.append(Outputs.stacked(runs))
-        else:
-            seen.append(_run(scenario, strategy, here, trials, name, dice.digest(), defect))
+            drawn = [blake2b(dice.digest() + b"%d" % trial, digest_size=16).digest() for trial in range(trials)]
+        seen.append(_run(scenario, strategy, here, 1 if scenario.apart else trials, name, drawn, defect))
     return Outputs.joined(seen)
 
 
-def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: str, dice: bytes, defect: str) -> Outputs:
+def _run(
+    scenario: Scenario, strategy: str, present: bool, trials: int, name: str, drawn: list[bytes], defect: str
+) -> Outputs:
+    """One pipeline for each of what epochs are drawn from, with so many trials each. They share what has no state of an epoch."""
     plan = plan_of(scenario, strategy)
     settings = settings_of(scenario, plan, name, trials)
-    clock = None if scenario.live is None else WallClock(FIRST_WINDOW)
     raw = _raw(scenario, present, trials)
     fetch = FETCH if scenario.fetch is None else scenario.fetch * trials
+    pooled, runs = bool(build_strategy(plan).refined), []
     with ExitStack() as stack:
         for plant in (
             remembered_by_prefix(defect),
@@ -108,18 +98,30 @@ def _run(scenario: Scenario, strategy: str, present: bool, trials: int, name: st
             remembers_exact_counts(scenario, scenario.build(present), defect),
         ):
             stack.enter_context(plant)
-        # Where the defects are planted: services hold evaluators, which hold what a lookup table finds.
-        services = services_of(scenario, plan, settings, raw, clock, dice, defect)
-        runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
-        if scenario.live is None or clock is None:
-            values = runner.run(FIRST_WINDOW)
-        else:
-            for module in (route_module, waiting):
-                stack.enter_context(patch.object(module, "time", clock))
-            if scenario.live.registered_at is not None:
-                stack.enter_context(_registry(clock, FIRST_WINDOW + scenario.live.registered_at, defect))
-            values = runner.run_live(clock, FIRST_WINDOW + (plan.triggers + 1) * TRIGGER_MS)
-    return _outputs(values, trials, scenario, plan)
+        # Where the defects are planted: evaluators hold what a lookup table finds.
+        computation = _computation_of(settings)
+        for dice in drawn:
+            clock = None if scenario.live is None else WallClock(FIRST_WINDOW)
+            services = services_of(scenario, plan, settings, raw, clock, dice, defect, computation)
+            runner = Runner(services, raw, defect, fetch=fetch, lasting=scenario.lasting)
+            values = runner.run(FIRST_WINDOW) if clock is None else _run_live(scenario, plan, runner, clock, defect)
+            runs.append(_outputs(values, trials, scenario, plan, pooled))
+    return Outputs.stacked(runs)
+
+
+def _run_live(scenario: Scenario, plan: Plan, runner: Runner, clock: WallClock, defect: str) -> list[bytes]:
+    live = scenario.live
+    assert live is not None
+    with ExitStack() as stack:
+        for module in (route_module, waiting):
+            stack.enter_context(patch.object(module, "time", clock))
+        if live.registered_at is not None:
+            stack.enter_context(_registry(clock, FIRST_WINDOW + live.registered_at, defect))
+        return runner.run_live(clock, FIRST_WINDOW + (plan.triggers + 1) * TRIGGER_MS)
+
+
+def _computation_of(settings: Settings) -> SharedComputation:
+    return SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables)
 
 
 def settings_of(scenario: Scenario, plan: Plan, name: str, trials: int) -> Settings:
@@ -205,8 +207,9 @@ def services_of(
     clock: WallClock | None,
     dice: bytes,
     defect: str,
+    computation: SharedComputation | None = None,
 ) -> HistogramServices:
-    """What the stages of a pipeline need; dice: what its epoch is drawn from."""
+    """What the stages of a pipeline need; dice: what its epoch is drawn from. computation: of these settings, made before."""
     grows_at = scenario.live.grows_at if scenario.live is not None else None
     clients = Clients(
         raw,
@@ -249,7 +252,7 @@ def services_of(
         config_digest=plan.digest(),
         secret=SECRET,
         strategy=strategy,
-        computation=SharedComputation(settings.raw_schema().scalars, settings.input.where, settings.lookup_tables),
+        computation=_computation_of(settings) if computation is None else computation,
         published_keys=index,
     )
 
@@ -384,14 +387,13 @@ def _registry(clock: WallClock, registered_at: int, defect: str) -> Iterator[Non
         yield
 
 
-def _outputs(values: list[bytes], trials: int, scenario: Scenario, plan: Plan) -> Outputs:
+def _outputs(values: list[bytes], trials: int, scenario: Scenario, plan: Plan, pooled: bool) -> Outputs:
     keys, levels = scenario.keys, scenario.level_names
     names = [column.name for column in plan.columns]
     triggers = plan.triggers * scenario.windows
     published = np.zeros((trials, keys, triggers), np.bool_)
     estimates = np.zeros((trials, keys, len(names), triggers))
     evidence, calibrated = np.zeros((trials, keys, len(names), scenario.windows)), np.zeros(trials, np.bool_)
-    pooled = bool(build_strategy(plan).refined)
     each = keys // max(1, len(levels))
     for value in values:
         row = histogram.decode_row(value)

@@ -15,21 +15,28 @@ from scipy.stats import beta
 CONFIDENCE = 0.9999
 """Per bound; a run prints some twenty."""
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64] | int
+"""Of many events at once, or of one."""
 
-def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, float]:
-    """One-sided exact bounds (lower, upper) on a probability, each holding with `confidence`."""
-    slack = 1 - confidence
-    lower = 0.0 if hits == 0 else float(beta.ppf(slack, hits, trials - hits + 1))
-    upper = 1.0 if hits == trials else float(beta.ppf(1 - slack, hits + 1, trials - hits))
+
+def clopper_pearson(hits: Ints, trials: int, confidence: float) -> tuple[Floats, Floats]:
+    """One-sided exact bounds (lower, upper) on probabilities, each holding with `confidence`: float64 of the shape of hits."""
+    slack, hits = 1 - confidence, np.asarray(hits)
+    lower = np.where(hits == 0, 0.0, beta.ppf(slack, np.maximum(hits, 1), trials - hits + 1))
+    upper = np.where(hits == trials, 1.0, beta.ppf(1 - slack, hits + 1, np.maximum(trials - hits, 1)))
     return lower, upper
 
 
-def epsilon_bound(hits: int, trials: int, other_hits: int, other_trials: int, delta: float, confidence: float) -> float:
+def epsilon_bound(
+    hits: Ints, trials: int, other_hits: Ints, other_trials: int, delta: float, confidence: float
+) -> Floats:
     """Largest ε refuted by the counts: ln((P[E] - δ) / P'[E]) with both probabilities at their unfavourable bound."""
     slack = (1 - confidence) / 2
     lower = clopper_pearson(hits, trials, 1 - slack)[0] - delta
     upper = clopper_pearson(other_hits, other_trials, 1 - slack)[1]
-    return float(np.log(lower / upper)) if lower > 0 else 0.0
+    some = lower > 0
+    return np.where(some, np.log(np.where(some, lower, 1.0) / upper), 0.0)
 
 
 class Sample(Protocol):
@@ -131,18 +138,23 @@ def lower_bound(with_user: Sample, without: Sample, delta: float, *, confidence:
     direction = _discriminant(a[:cut], b[:cut])
     scores = a @ direction, b @ direction
     flags = with_user.flags(), without.flags()
-    best, chosen = -1.0, None
-    for name, x, y in _events(scores, flags, with_user.names(), cut):
-        for swap in (False, True):
-            first, second = (y, x) if swap else (x, y)
-            value = epsilon_bound(int(first[:cut].sum()), cut, int(second[:cut].sum()), cut, delta, confidence)
-            if value > best:
-                best, chosen = value, (name + (", more in the other input" if swap else ""), first[cut:], second[cut:])
-    assert chosen is not None
-    name, first, second = chosen
+    events = _events(scores, flags, with_user.names(), cut)
+    hits, other_hits = (np.array([event[at][:cut].sum() for event in events]) for at in (1, 2))
+    # By event, and which of the inputs it is more likely under.
+    bounds = np.stack(
+        (
+            epsilon_bound(hits, cut, other_hits, cut, delta, confidence),
+            epsilon_bound(other_hits, cut, hits, cut, delta, confidence),
+        ),
+        axis=1,
+    )
+    best, swap = divmod(int(bounds.argmax()), 2)
+    name, *both = events[best]
+    first, second = (each[cut:] for each in (reversed(both) if swap else both))
     size = len(first)
     return Verdict(
-        epsilon=epsilon_bound(int(first.sum()), size, int(second.sum()), size, delta, confidence), event=name
+        epsilon=float(epsilon_bound(int(first.sum()), size, int(second.sum()), size, delta, confidence)),
+        event=name + (", more in the other input" if swap else ""),
     )
 
 
