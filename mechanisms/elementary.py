@@ -55,3 +55,9 @@ def logarithm(numbers: Floats) -> Floats:
 def total(numbers: Floats) -> float:
     """The sum of float64[n] from the first to the last; 0 of none."""
     return float(np.add.accumulate(numbers)[-1]) if len(numbers) else 0.0
+
+
+def totals(numbers: Floats) -> list[float]:
+    """`total` of each row of float64[k, n], n > 0."""
+    found: list[float] = np.add.accumulate(numbers, axis=1)[:, -1].tolist()
+    return found

@@ -5,8 +5,9 @@ settings.py adds what is checked, what the digest covers, and the topics.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -74,6 +75,13 @@ class MechanismSettings(Settings):
                 return {**tables, "bounds": {"max_records_per_user": of_key, **bounds}}
         return tables
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As of every section. What follows from the fields is computed anew."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
     @property
     def total(self) -> bool:
         """Whether nothing is grouped by: all records have one key."""
@@ -84,7 +92,7 @@ class MechanismSettings(Settings):
         """Whether keys that are not declared may be published. The one key of all records is declared."""
         return self.keys.discover and not self.total
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Which fields are decoded, which columns are measured, which are published."""
         caps = [level.max_records_per_key for level in self.grouping] or [self.bounds.max_records_per_key]
@@ -151,7 +159,7 @@ class MechanismSettings(Settings):
             )
         return self._choice(level.max_records_per_key, discover=True)
 
-    @property
+    @cached_property
     def grouping(self) -> tuple[GroupingLevel, ...]:
         """The levels of `input.grouping_sets`; none where the key is the only grouping."""
         if not self.input.grouping_sets:
@@ -218,7 +226,7 @@ class MechanismSettings(Settings):
         """How many windows add up; 1: none but the present one."""
         return self.keys.evidence_windows if self.measures_at_the_end else 1
 
-    @property
+    @cached_property
     def follows_persistence(self) -> bool:
         """Whether a window's shares follow how much of earlier ones lasted: keys are remembered, and the shares are defaults."""
         return self.remember > 0 and self.plan().follows_persistence

@@ -1,5 +1,6 @@
 """What the stages of a histogram share beyond what all stages share."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,12 @@ from susurrus.mechanisms.histogram.registry import built
 from susurrus.mechanisms.histogram.strategy import Strategy
 from susurrus.topics.histogram import TriggerHeader
 from susurrus.topics.wire.timestamps import format_time
+
+
+@functools.lru_cache(maxsize=64)
+def _plan_of(plan: Plan, persistence: int, triggers: int) -> Plan:
+    """Kept, because stages ask for it at every step, and a plan checks its constants when it is made."""
+    return replace(plan.at_persistence(persistence), triggers=triggers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class HistogramServices(Services[HistogramSettings]):
 
     def plan_of(self, window: WindowIndex, persistence: int = 0) -> Plan:
         """The plan of `strategy_of`."""
-        return replace(self.strategy.plan.at_persistence(persistence), triggers=self.calendar.triggers_of(window))
+        return _plan_of(self.strategy.plan, persistence, self.calendar.triggers_of(window))
 
     def header_of(self, window: WindowIndex, trigger: Trigger) -> TriggerHeader:
         """What all rows of one trigger share."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from susurrus.mechanisms.arrays import Bools, Floats
-from susurrus.mechanisms.elementary import exponential, logarithm, total
+from susurrus.mechanisms.elementary import exponential, logarithm, total, totals
 
 LEAST_ROWS = 40
 """Fewer rows are not smoothed."""
@@ -73,11 +73,16 @@ class _Rows:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beliefs:
     """What a fit says of rows. share: float64[4, n], of each component. variance: float64[4, n], of a row in each, noise included.
-    likelihood: float64[n], its logarithm, up to a constant."""
+    density, nearest: float64[n], of all components, relative to the nearest one; and the squared distance to that one."""
 
     share: Floats
     variance: Floats
-    likelihood: Floats
+    density: Floats
+    nearest: Floats
+
+    def likelihood(self) -> Floats:
+        """float64[n], its logarithm, up to a constant. Few rounds need it, and a logarithm takes as long as all the rest."""
+        return np.asarray(logarithm(self.density) - 0.5 * self.nearest, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,7 @@ class Smoothing:
                 start = cls._start(weights, widths, factor)
                 for _ in range(FIRST_ROUNDS):
                     start = start._better(rows)
-                likelihood = total(rows.count * start._beliefs(rows).likelihood)
+                likelihood = total(rows.count * start._beliefs(rows).likelihood())
                 if found is None or likelihood > best:
                     found, best = start, likelihood
         assert found is not None
@@ -198,25 +203,24 @@ class Smoothing:
         share /= np.sqrt(variance)
         density = _over_components(share)
         share /= density
-        return _Beliefs(share=share, variance=variance, likelihood=logarithm(density) - 0.5 * nearest)
+        return _Beliefs(share=share, variance=variance, density=density, nearest=nearest)
 
     def _better(self, rows: _Rows, caution: float = 0.0) -> Self:
         """One round. caution: the spread is taken so many standard errors larger."""
         beliefs = self._beliefs(rows)
         share = rows.count * beliefs.share
-        sums = [max(total(each), _LEAST_WEIGHT * total(rows.count)) for each in share]
+        least = _LEAST_WEIGHT * total(rows.count)
+        sums = [max(each, least) for each in totals(share)]
         weights = tuple(each / (((sums[0] + sums[1]) + sums[2]) + sums[3]) for each in sums)
         weight = share[0] * rows.value / beliefs.variance[0]
         factor, squares = self.factor, total(weight * rows.value)
         if squares > 0:
             factor = min(max(total(weight * rows.direct) / squares, 0.0), _MOST_FACTOR)
-        widths = []
-        for j in range(1, 1 + len(self.widths)):
-            weight = share[j] / (beliefs.variance[j] * beliefs.variance[j])
-            found = total(weight * (rows.direct * rows.direct - rows.variance)) / total(weight)
-            widths.append(min(max(found, _LEAST_WIDTH), _MOST_WIDTH))
+        around = share[1:] / (beliefs.variance[1:] * beliefs.variance[1:])
+        found = zip(totals(around * (rows.direct * rows.direct - rows.variance)), totals(around), strict=True)
+        widths = tuple(min(max(square / whole, _LEAST_WIDTH), _MOST_WIDTH) for square, whole in found)
         return type(self)(
-            weights=weights, factor=factor, spread=self._spread(rows, share[0], factor, caution), widths=tuple(widths)
+            weights=weights, factor=factor, spread=self._spread(rows, share[0], factor, caution), widths=widths
         )
 
     def _spread(self, rows: _Rows, share: Floats, factor: float, caution: float) -> float:
