@@ -153,7 +153,8 @@ def test_nothing_is_left_of_a_cluster_whose_owner_dies_while_it_starts(moment: s
         f"#!{sys.executable}\n"
         "import sys, time\n"
         "if 'kafka.tools.StorageTool' not in sys.argv:\n"
-        f"    open({str(tmp_path / 'runs')!r}, 'w').write(str(__import__('os').getpid()))\n"
+        f"    open({str(tmp_path / 'begins')!r}, 'w').write(str(__import__('os').getpid()))\n"
+        f"    __import__('os').replace({str(tmp_path / 'begins')!r}, {str(tmp_path / 'runs')!r})\n"  # never empty
         "    time.sleep(900)\n"
     )
     java.chmod(0o755)
