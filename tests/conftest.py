@@ -16,7 +16,7 @@ from susurrus.agents.operations import compiled
 from tests import broker, oauth_broker, order, registry, sharing
 from tests.broker import Broker
 from tests.guarded import Guarded, guarded_broker
-from tests.left_out import LeftOut
+from tests.left_out import LeftOut, can_wait
 from tests.statistical import Passed
 from tests.terminated import Terminated
 
@@ -27,6 +27,7 @@ _OF_ITS_OWN = {"lone_broker", "browser", *order.ONE_EACH_RUN}
 """What takes seconds to start for few tests: these are marked ``thorough``."""
 _HOST = pytest.StashKey[sharing.Host]()
 _DEADLINE = pytest.StashKey[float]()
+_PATIENCE = pytest.StashKey[float]()
 _LEFT_OUT = pytest.StashKey[LeftOut]()
 _NO_TIME = "no time left"
 
@@ -114,6 +115,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--check", action="store_true", help="also run what `make test` leaves out and `make check` runs")
     parser.addoption("--record-durations", action="store_true", help="write tests/durations.json, with --check")
     parser.addoption("--minutes", type=float, default=float("inf"), help="start no test after so many minutes")
+    parser.addoption(
+        "--until",
+        type=float,
+        default=float("inf"),
+        help="with --check: run what `make test` runs first, and start nothing else after this time (seconds since 1970)",
+    )
+    parser.addoption("--shuffle", default="", help="with --until: any text; decides the order of what may be left out")
 
 
 def pytest_report_header() -> str:
@@ -124,6 +132,7 @@ def pytest_report_header() -> str:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Terminated())
     config.stash[_DEADLINE] = time.monotonic() + 60 * config.getoption("--minutes")
+    config.stash[_PATIENCE] = time.monotonic() + config.getoption("--until") - time.time()
     config.stash[_LEFT_OUT] = LeftOut(config, Passed())
     config.pluginmanager.register(config.stash[_LEFT_OUT])
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -133,7 +142,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Before any fixture of a test."""
-    if time.monotonic() > item.config.stash[_DEADLINE]:
+    stash, now = item.config.stash, time.monotonic()
+    if now > stash[_DEADLINE] or (now > stash[_PATIENCE] and can_wait(item)):
         pytest.skip(_NO_TIME)
 
 
@@ -161,7 +171,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[_LEFT_OUT].take_out(config, items)
     if hasattr(config, "workerinput"):
         alone = order.group(items)
-        items[:] = order.ordered(items, alone, order.recorded(), cases_in_turn=config.getoption("--campaign"))
+        limited = config.getoption("--until") < float("inf")
+        items[:] = order.ordered(
+            items,
+            alone,
+            order.recorded(),
+            cases_in_turn=config.getoption("--campaign"),
+            can_wait=can_wait if limited else lambda _: False,
+            shuffle=config.getoption("--shuffle"),
+        )
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -21,6 +21,11 @@ FOR_CHECK = {
 UNCHANGED = "OF mechanisms/ OR MARKED statistical, WHICH HAVE PASSED ON THE SAME CODE: `make check` runs them again"
 
 
+def can_wait(item: pytest.Item) -> bool:
+    """Whether a check may leave a test out for want of time: only the check runs it, or it is statistical, which takes long."""
+    return any(map(item.get_closest_marker, (*FOR_CHECK, "statistical")))
+
+
 class LeftOut:
     """A plugin of pytest. With xdist its workers leave out, and the controller counts, tells and remembers."""
 

@@ -6,7 +6,8 @@ The longest come first, by the durations of tests/durations.json, so that no pro
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,22 @@ def unit_of(item: pytest.Item) -> str:
 
 
 def ordered(
-    items: Sequence[pytest.Item], alone: set[pytest.Item], seconds: Mapping[str, float], *, cases_in_turn: bool
+    items: Sequence[pytest.Item],
+    alone: set[pytest.Item],
+    seconds: Mapping[str, float],
+    *,
+    cases_in_turn: bool,
+    can_wait: Callable[[pytest.Item], bool] = lambda _: False,
+    shuffle: str = "",
 ) -> list[pytest.Item]:
     """The tests in their order.
 
     First what only one process may do: it takes minutes. Then units that wait for a broker and units that compute, each longest
     first; of both kinds the same share at any time, since the former leave the processor to the latter. cases_in_turn: the first
     case of every test comes before the second of any, for a campaign that may be short of time.
+
+    can_wait: units of nothing else come last, in an order that the text `shuffle` decides. So where there is no time for
+    all of them, it is not always the same ones that are left out.
     """
     units: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -66,15 +76,22 @@ def ordered(
     def length(name: str) -> float:
         return seconds.get(name_of(name), UNKNOWN_SECONDS)
 
-    kinds: list[list[str]] = [[], []]
+    def place(name: str) -> tuple[int, float, str]:
+        drawn = blake2b(f"{shuffle} {name}".encode()).hexdigest() if shuffle and waits(name) else ""
+        return turns[name], 0.0 if drawn else -length(name), drawn
+
+    def waits(name: str) -> bool:
+        return all(map(can_wait, units[name]))
+
+    kinds: dict[tuple[bool, bool], list[str]] = defaultdict(list)
     for name, members in units.items():
-        kinds[members[0].get_closest_marker("broker") is None].append(name)
-    placed: list[tuple[bool, float, float, str]] = []
-    for kind in kinds:
-        kind.sort(key=lambda name: (turns[name], -length(name)))
+        kinds[waits(name), members[0].get_closest_marker("broker") is None].append(name)
+    placed: list[tuple[bool, bool, float, float, str]] = []
+    for (waiting, _), kind in kinds.items():
+        kind.sort(key=place)
         whole, begun = sum(map(length, kind)) or 1.0, 0.0
         for name in kind:
-            placed.append((units[name][0] not in alone, begun / whole, -length(name), name))
+            placed.append((waiting, units[name][0] not in alone, begun / whole, -length(name), name))
             begun += length(name)
     return [item for *_, name in sorted(placed) for item in units[name]]
 

@@ -1,13 +1,16 @@
 """What `make test` leaves out: nothing that a change could have broken."""
 
+import contextlib
+import math
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests import statistical
-from tests.left_out import CAMPAIGN, FOR_CHECK, UNCHANGED, LeftOut
+from tests import conftest, statistical
+from tests.left_out import CAMPAIGN, FOR_CHECK, UNCHANGED, LeftOut, can_wait
 from tests.statistical import ROOT, Passed, checksum, sources
 from tests.test_order import Item, item
 
@@ -138,3 +141,21 @@ def test_a_test_of_the_mechanisms_repeats_as_a_statistical_one_does() -> None:
         item("tests/agents/a.py::2", "statistical"),
     ]
     assert [statistical.item_repeats(each) for each in tests] == [True, False, True]  # type: ignore[arg-type]
+
+
+def test_for_want_of_time_only_what_the_check_adds_or_repeats_is_left_out() -> None:
+    waiting = [item(f"a.py::{name}", name) for name in (*FOR_CHECK, "statistical")]
+    assert all(map(can_wait, waiting))  # type: ignore[arg-type]
+    assert not can_wait(item("a.py::1", "broker"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "waiting", "begins"), [(60, True, True), (-1, True, False), (-1, False, True)]
+)
+def test_a_check_starts_what_can_wait_while_there_is_time(seconds_left: float, waiting: bool, begins: bool) -> None:
+    test: Any = item("a.py::1", *(["statistical"] if waiting else []))
+    test.config = SimpleNamespace(
+        stash={conftest._DEADLINE: math.inf, conftest._PATIENCE: time.monotonic() + seconds_left}
+    )
+    with contextlib.nullcontext() if begins else pytest.raises(pytest.skip.Exception, match="no time left"):
+        conftest.pytest_runtest_setup(test)

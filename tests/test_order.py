@@ -70,6 +70,30 @@ def test_a_campaign_runs_the_first_case_of_every_test_before_the_second_of_any(
     assert " ".join(name.partition("::")[2] for name in found) == wanted
 
 
+def test_what_can_wait_comes_last_and_in_the_order_of_a_text() -> None:
+    items = [item(f"{name}.py::1") for name in "abcdefgh"]
+    items += [item("s.py::1", "thorough"), item("s.py::2")]  # a file of which one test cannot wait
+    waiting = {each.nodeid for each in items if each.nodeid[0] in "bdfh"} | {"s.py::1"}
+    lengths = {f"{name}.py": float(at) for at, name in enumerate("abcdefgh")}
+
+    def found(shuffle: str) -> list[str]:
+        ordered = order.ordered(
+            items,  # type: ignore[arg-type]
+            order.group(items),  # type: ignore[arg-type]
+            lengths,
+            cases_in_turn=False,
+            can_wait=lambda each: each.nodeid in waiting,
+            shuffle=shuffle,
+        )
+        return [each.nodeid.partition(".")[0] for each in ordered]
+
+    assert found("") == ["s", "s", *"gecahfdb"]
+    shuffled = [found(text) for text in ("2026-11-28", "2026-11-29", "2026-11-30")]
+    assert all(names[:6] == ["s", "s", *"geca"] and sorted(names[6:]) == [*"bdfh"] for names in shuffled)
+    assert shuffled[0] == found("2026-11-28")
+    assert len({tuple(names) for names in shuffled}) > 1
+
+
 def test_a_record_has_groups_as_a_whole_and_the_longest_case_of_a_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
