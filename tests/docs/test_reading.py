@@ -63,12 +63,20 @@ def test_the_java_consumer(log: Log) -> None:
         command = [find_java(), "-cp", f"{fetch_jars()}/*", str(PROGRAM)]
     except KafkaUnavailableError as missing:
         give_up(f"no Java consumer: {missing}")
-    arguments = [log.settings.kafka.bootstrap_servers, log.settings.application, "5"]
-    found = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert found.returncode == 0, found.stderr[-2000:]
-    assert set(found.stdout.splitlines()) == {
+    released = {
         f'{TODAY} trigger 1: 1 keys, most: "a" 50 ± 5',
         f'{TODAY} trigger 2: 2 keys, most: "b" 80 ± 5',
         f"{NEXT_DAY} trigger 1: 0 keys",
         f'{NEXT_DAY} trigger 1: 1 keys, most: "c" 9 ± 5',
     }
+    silence = 5
+    while True:  # a machine with much to do may be silent for longer before the first line
+        arguments = [log.settings.kafka.bootstrap_servers, log.settings.application, str(silence)]
+        found = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert found.returncode == 0, found.stderr[-2000:]
+        lines = found.stdout.splitlines()
+        assert set(lines) <= released
+        if len(lines) == len(released) or silence > PATIENCE / 4:
+            break
+        silence *= 4
+    assert set(lines) == released
