@@ -76,19 +76,16 @@ def ordered(
     def length(name: str) -> float:
         return seconds.get(name_of(name), UNKNOWN_SECONDS)
 
-    def place(name: str) -> tuple[int, float, str]:
-        drawn = blake2b(f"{shuffle} {name}".encode()).hexdigest() if shuffle and waits(name) else ""
-        return turns[name], 0.0 if drawn else -length(name), drawn
-
-    def waits(name: str) -> bool:
-        return all(map(can_wait, units[name]))
+    def drawn(name: str) -> str:
+        return blake2b(f"{shuffle} {name}".encode()).hexdigest()
 
     kinds: dict[tuple[bool, bool], list[str]] = defaultdict(list)
     for name, members in units.items():
-        kinds[waits(name), members[0].get_closest_marker("broker") is None].append(name)
+        kinds[all(map(can_wait, members)), members[0].get_closest_marker("broker") is None].append(name)
     placed: list[tuple[bool, bool, float, float, str]] = []
     for (waiting, _), kind in kinds.items():
-        kind.sort(key=place)
+        shuffled = bool(waiting and shuffle)
+        kind.sort(key=lambda name: (turns[name], drawn(name) if shuffled else "", -length(name)))
         whole, begun = sum(map(length, kind)) or 1.0, 0.0
         for name in kind:
             placed.append((waiting, units[name][0] not in alone, begun / whole, -length(name), name))

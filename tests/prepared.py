@@ -12,7 +12,7 @@ from pathlib import Path
 
 from susurrus.agents.broker.artefacts import fetch_jars, find_java, prepared_directory
 from susurrus.agents.broker.cluster import KafkaCluster
-from susurrus.agents.broker.prepared import CLASSES, DATA
+from susurrus.agents.broker.prepared import CLASSES, DATA, QUICK
 from tests.waiting import PATIENCE
 
 
@@ -25,9 +25,9 @@ class RecordedCluster(KafkaCluster):
 
     def _launch(self, java: str, libs: Path, node: int) -> None:
         process = self._process(node)
-        shutil.copytree(process.home / "data", self.home / DATA)  # before it holds anything
-        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-XX:ArchiveClassesAtExit={self.home / CLASSES}"]
-        process.launch(java, libs, [f"-Xmx{self.heap}", *options])
+        shutil.copytree(process.home / DATA, self.home / DATA)  # before it holds anything
+        recorded = f"-XX:ArchiveClassesAtExit={self.home / CLASSES}"
+        process.launch(java, libs, [f"-Xmx{self.heap}", *QUICK, recorded])
 
     def end(self) -> None:
         """SIGTERM, and as long as it takes to write the file."""

@@ -22,12 +22,11 @@ from susurrus.agents.broker.artefacts import (
     prepared_directory,
 )
 from susurrus.agents.broker.network import free_ports, is_free, known_brokers
-from susurrus.agents.broker.prepared import class_options, copy_formatted, new_id
+from susurrus.agents.broker.prepared import DATA, QUICK, class_options, copy_formatted, new_id
 from susurrus.agents.broker.process import BrokerProcess
 from susurrus.agents.broker.properties import Node, common_properties, node_properties
 
 START_SECONDS: Final = 90.0
-_DATA: Final = "data"
 _STOP_SECONDS: Final = 20.0
 """Controlled shutdown hands leadership over; the last nodes have no one left, and are killed."""
 
@@ -206,13 +205,13 @@ class KafkaCluster:
 
     def _create(self, java: str, libs: Path) -> None:
         self.nodes = self._new_nodes()
-        cluster_id = new_id()
+        cluster_id, prepared = new_id(), prepared_directory(java, libs)
         try:
             formatting = []
             for node in self.nodes:
                 process = self._process(node.id)
                 process.write(self._server_properties(node))
-                prepared, data = prepared_directory(java, libs), process.home / _DATA
+                data = process.home / DATA
                 if not self.short_lived or not copy_formatted(prepared, data, cluster_id=cluster_id, node_id=node.id):
                     formatting.append(process.format(java, libs, cluster_id))
             told = [(process.communicate()[0], process.returncode) for process in formatting]
@@ -241,11 +240,9 @@ class KafkaCluster:
         return [Node(i + 1, *pair) for i, pair in enumerate(zip(brokers, controllers, strict=True))]
 
     def _server_properties(self, node: Node) -> dict[str, str]:
-        own = node_properties(node, self.nodes, self._process(node.id).home / _DATA)
+        own = node_properties(node, self.nodes, self._process(node.id).home / DATA)
         return {**own, **common_properties(self._brokers), **self.properties}
 
     def _launch(self, java: str, libs: Path, broker: int) -> None:
-        quick = []
-        if self.short_lived:
-            quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *class_options(prepared_directory(java, libs))]
+        quick = [*QUICK, *class_options(prepared_directory(java, libs))] if self.short_lived else []
         self._process(broker).launch(java, libs, [f"-Xmx{self.heap}", *quick])

@@ -14,6 +14,9 @@ from typing import Final
 
 CLASSES: Final = "classes.jsa"
 DATA: Final = "data"
+"""The name of the data directory, here and beside each node's settings."""
+QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Java's options for a process that is soon over. Classes serve only a Java with the options under which they were recorded."""
 _IDENTITY: Final = "meta.properties"
 
 

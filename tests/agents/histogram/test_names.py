@@ -2,15 +2,14 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agents.released import settings
+from tests.statistical import ROOT
 
 NO_TEXT = "because names stand in double quotes; if a text is meant, write {} in single quotes"
-ROOT = Path(__file__).resolve().parents[3]
 INPUT: dict[str, Any] = {"topic": "raw", "user": "host", "key": ["url"]}
 
 
