@@ -19,9 +19,11 @@ from susurrus.topics.records.scanning import (
     DecompressedBatch,
     FoundFields,
     JsonSource,
+    Over,
     Scanned,
     Scanner,
     ValueSource,
+    never,
 )
 from susurrus.topics.wire.packing import Int32s, Int64s
 from susurrus.topics.wire.partitioner import placements
@@ -86,14 +88,14 @@ class RawBatchDecoder:
         )
 
     def decode(
-        self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None
+        self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None, over: Over = never
     ) -> tuple[Scanned, RawColumns]:
-        """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch and
-        UnknownNumbers."""
+        """The records with start <= offset < below. over: which of them may no longer wait. Never raises for what a record holds;
+        raises MalformedBatch and UnknownNumbers."""
         schema = self._schema
         found, reason = self._found(sections, start, below)
         left = found.left
-        rest = self._decoder.decode(self._source.read(found)) if left.size else None
+        rest = self._decoder.decode(self._source.read(found, over)) if left.size else None
         if rest is not None:
             reason[left] = rest.reason
         user, *grouped = found.groups

@@ -11,7 +11,15 @@ import numpy as np
 from susurrus.topics.raw_batches import with_rest
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.numbers import on_grid
-from susurrus.topics.records.scanning import DecompressedBatch, JsonSource, Scanned, Scanner, ValueSource
+from susurrus.topics.records.scanning import (
+    DecompressedBatch,
+    JsonSource,
+    Over,
+    Scanned,
+    Scanner,
+    ValueSource,
+    never,
+)
 from susurrus.topics.records.values import ValuesColumns, ValuesDecoder, ValuesSchema
 
 
@@ -30,10 +38,10 @@ class ValuesBatchDecoder:
         self._scanner = Scanner(source, distinct, [stream], [number[int(not self._by_key)]], time)
 
     def decode(
-        self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None
+        self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None, over: Over = never
     ) -> tuple[Scanned, ValuesColumns]:
-        """The records with start <= offset < below. Never raises for what a record holds; raises MalformedBatch and
-        UnknownNumbers."""
+        """The records with start <= offset < below. over: which of them may no longer wait. Never raises for what a record holds;
+        raises MalformedBatch and UnknownNumbers."""
         schema, found = self._schema, self._scanner.scan(sections, start, below)
         left, [stream], [numbers] = found.left, found.groups, found.numbers
         reason = np.zeros(len(found), np.uint8)
@@ -41,7 +49,7 @@ class ValuesBatchDecoder:
         times = None if schema.time is None else found.times.copy()
         if left.size:
             keys = [found[row].key for row in left.tolist()] if self._by_key else ()
-            rest = self._decoder.decode(self._source.read(found), keys)
+            rest = self._decoder.decode(self._source.read(found, over), keys)
             reason[left], value[left] = rest.reason, rest.value
             stream = with_rest(stream, left, rest.stream, rest.streams, reason == 0)
             if times is not None and rest.event_time is not None:

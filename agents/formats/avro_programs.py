@@ -64,9 +64,9 @@ class _NoProgram(Exception):
 class AvroPrograms(Programs):
     """Programs for the fields at distinct ``paths``.
 
-    known: the schemas that are there before any record, by their numbers. found: the schema of another number, in a tuple; None
-    where it is not known yet. names: of a schema, the definitions of its named types; None of one that may be costly. reader: the
-    reader's schema and its names, where there is one beside the writer's.
+    known: the schemas that are there before any record, by their numbers. found: the schemas of other numbers, as far as they can
+    be had now; None where there are no others. names: of a schema, the definitions of its named types; None of one that may be
+    costly. reader: the reader's schema and its names, where there is one beside the writer's.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class AvroPrograms(Programs):
         prefix: tuple[bytes, int, range],
         paths: Sequence[Path],
         known: Mapping[int, Any],
-        found: Callable[[int], tuple[Any] | None] | None,
+        found: Callable[[Sequence[int]], Iterator[tuple[int, Any]]] | None,
         names: Callable[[Any], Mapping[str, Any] | None],
         reader: tuple[Any, Mapping[str, Any]] | None = None,
     ) -> None:
@@ -88,10 +88,10 @@ class AvroPrograms(Programs):
         if self._found is None:
             yield None, None
 
-    def of(self, number: int) -> tuple[Any] | None:
+    def of(self, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Answers `Programs.of`."""
-        found = None if self._found is None else self._found(number)
-        return None if found is None else (self._program(found[0]),)
+        for number, schema in () if self._found is None else self._found(numbers):
+            yield number, self._program(schema)
 
     def _program(self, schema: Any) -> Any:
         names = None if schema is None else self._names(schema)

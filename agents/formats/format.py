@@ -61,9 +61,9 @@ class Programs(ABC):
         """Numbers of schemas and their programs, as far as they are known before any record. None as a number: all others. None as
         a program: records of the number are left to ``read``."""
 
-    def of(self, number: int) -> tuple[Any] | None:
-        """The program of another number, or None in its place; None where that cannot be said without asking."""
-        return None
+    def of(self, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Of other numbers those whose schemas can be had now, each with its program or None. A registry may be asked."""
+        return iter(())
 
 
 class Format(ABC):

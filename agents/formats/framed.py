@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from susurrus.agents.formats.format import Headers, ObjectFormat, Overdue
+from susurrus.agents.formats.format import Headers, ObjectFormat, Overdue, Unanswered, UnknownSchema
 from susurrus.agents.formats.framing import FRAMINGS, Framed, Unframed, other_framing
 from susurrus.agents.formats.registry import optional_modules
 from susurrus.agents.formats.schemas import Schemas
@@ -66,12 +66,21 @@ class FramedFormat(ObjectFormat):
         if self.schemas is not None:
             self.schemas.close()
 
-    def found(self, number: int) -> tuple[Any] | None:
-        """What is kept of the schema that a number names in the framing's prefix; None where that cannot be said without asking."""
-        name = self.framing.named(number)
-        if self.schemas is None or name is None or not self.schemas.knows(name):
-            return None
-        return (self.schemas.get(name),)
+    def found(self, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Of the schemas that numbers name in the framing's prefix those that can be had now: each number, and what is kept of its
+        schema. It asks a registry as `read` does, which asks once more for those that it did not know."""
+        if self.schemas is None:
+            return
+        self.schemas.begin()
+        for number in numbers:
+            name = self.framing.named(number)
+            try:
+                if name is not None:
+                    yield number, self.schemas.get(name)
+            except UnknownSchema:
+                continue
+            except Unanswered:
+                return
 
     @abstractmethod
     def record(self, framed: Framed) -> Any:

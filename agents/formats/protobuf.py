@@ -167,9 +167,9 @@ class Protobuf(FramedFormat):
             own = self._types(self._own)
         return ProtobufPrograms(prefix, paths, own, self._found)
 
-    def _found(self, number: int) -> tuple[Types] | None:
-        found = self.found(number)
-        return None if found is None else ([] if found[0] is None else self._types(found[0]),)
+    def _found(self, numbers: Sequence[int]) -> Iterator[tuple[int, Types]]:
+        for number, schema in self.found(numbers):
+            yield number, [] if schema is None else self._types(schema)
 
     def _types(self, schema: _Schema) -> Types:
         """The types of messages in a schema that are read."""

@@ -55,8 +55,8 @@ class _NoProgram(Exception):
 class ProtobufPrograms(Programs):
     """Programs for the fields at distinct ``paths``.
 
-    own: the types of all records; None where each names its schema. found: the types of a schema, in a tuple, by its number; None
-    where it is not known yet.
+    own: the types of all records; None where each names its schema. found: the types of schemas by their numbers, as far as they
+    can be had now.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ProtobufPrograms(Programs):
         prefix: tuple[bytes, int, range],
         paths: Sequence[Path],
         own: Types | None,
-        found: Callable[[int], tuple[Types] | None],
+        found: Callable[[Sequence[int]], Iterator[tuple[int, Types]]],
     ) -> None:
         super().__init__(prefix)
         self._paths, self._own, self._found = paths, own, found
@@ -74,10 +74,10 @@ class ProtobufPrograms(Programs):
         if self._own is not None:
             yield None, program_of(self._own, self._paths)
 
-    def of(self, number: int) -> tuple[Any] | None:
+    def of(self, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Answers `Programs.of`."""
-        found = self._found(number)
-        return None if found is None else (program_of(found[0], self._paths),)
+        for number, types in self._found(numbers):
+            yield number, program_of(types, self._paths)
 
 
 def program_of(types: Types, paths: Sequence[Path]) -> Any:

@@ -88,10 +88,6 @@ class Schemas(Generic[T]):
             self._found[name] = self._ask(name)
         return self._found[name]
 
-    def knows(self, name: SchemaName) -> bool:
-        """Whether `get` has the answer without asking."""
-        return name in self._found
-
     def close(self) -> None:
         """Close the connections to the registry."""
         self._client.__exit__(None, None, None)

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.reader import RecordReader
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import DecompressedBatch, Scanned, UnknownNumbers
+from susurrus.topics.records.scanning import DecompressedBatch, Over, Scanned, UnknownNumbers
 from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
 
@@ -65,8 +65,11 @@ C_co = TypeVar("C_co", covariant=True)
 class WholeDecoder(Protocol[C_co]):
     """Decodes record batches without parsing them, like topics/raw_batches.py."""
 
-    def decode(self, sections: Sequence[DecompressedBatch], start: int, below: int | None) -> tuple[Scanned, C_co]:
-        """The records with start <= offset < below, and their columns. Raises MalformedBatch and UnknownNumbers."""
+    def decode(
+        self, sections: Sequence[DecompressedBatch], start: int, below: int | None, over: Over
+    ) -> tuple[Scanned, C_co]:
+        """The records with start <= offset < below, and their columns. over: which may no longer wait. Raises MalformedBatch, and
+        UnknownNumbers where one has to."""
 
 
 class Patience:
@@ -175,7 +178,7 @@ class Intake(Generic[C]):
         below: records from this offset on are dropped once all before them are decoded. The last item is their number.
         Raises UnreadableBatch.
         """
-        if (whole := self._decode_whole(below)) is not None:
+        if (whole := self._decode_whole(now, below)) is not None:
             return whole
         self._parse()
         records: list[Any] | RecordTable = self.held
@@ -211,14 +214,18 @@ class Intake(Generic[C]):
         self._patience.passed(self.position)
         return records[:taken], columns, left_out
 
-    def _decode_whole(self, below: int | None) -> tuple[Scanned, C, int] | None:
+    def _decode_whole(self, now: int, below: int | None) -> tuple[Scanned, C, int] | None:
         """The same without parsing, where that is possible."""
         fetch = self._fetch
         if self._whole is None or fetch is None or (sections := fetch.sections()) is None:
             return None
-        # Of a batch that is not as it must be, the fetch says what is wrong and where. What may have to wait, waits one by one.
+
+        def over(offset: int, stamp: int) -> bool:
+            return self._patience.over(offset, stamp, now)
+
+        # Of a batch that is not as it must be, the fetch says what is wrong and where. What has to wait, waits one by one.
         with contextlib.suppress(MalformedBatch, UnknownNumbers):
-            records, columns = self._whole.decode(sections, fetch.start, below)
+            records, columns = self._whole.decode(sections, fetch.start, below, over)
             self._fetch = self.waits = None
             self._patience.passed(self.position)
             return records, columns, records.beyond

@@ -2,8 +2,8 @@
 
 `[input]`, format ──source_of──▶ JsonSource, or FramedSource with the programs of the format ──▶ decoder of record batches
 
-Whether a record waits for its schema is decided where records are read one by one (waiting.py). So a program is made only of what
-the format has already found. A fetch that names anything else is read there as a whole, and is found for the next one.
+A schema that a fetch names for the first time is asked for before the fetch is read. The format reads records one by one whose
+schema cannot be had: they are bad input if they are overdue. A fetch in which a record has to wait is read in waiting.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from susurrus.agents.formats.reading import RecordSection, is_plain
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import BESIDE, Path
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import JsonSource, Scanned, UnknownNumbers, ValueSource
+from susurrus.topics.records.scanning import InputRecord, JsonSource, Over, Scanned, UnknownNumbers, ValueSource
 
 
 def source_of(source: RecordSection, form: Format | None, paths: Sequence[Path]) -> ValueSource | None:
@@ -47,13 +47,13 @@ class ComputedSource:
         self._source, self._reader, self._applied = source, reader, applied
         self.framed, self.learn = source.framed, source.learn
 
-    def read(self, scanned: Scanned) -> Iterator[Chunk]:
-        """Reads as `ValueSource.read` does. Raises UnknownNumbers where a record would have to wait."""
-        return self._applied(self._read(scanned))
+    def read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
+        """Reads as `ValueSource.read` does."""
+        return self._applied(self._read(scanned, over))
 
-    def _read(self, scanned: Scanned) -> Iterator[Chunk]:
+    def _read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
         records, read = scanned.rest(), 0
-        for chunk in self._reader.read(records, lambda _: False):
+        for chunk in self._reader.read(records, _overdue(records, over)):
             read += chunk.payloads
             yield chunk
         if read < len(records):
@@ -71,19 +71,23 @@ class FramedSource:
             self.framed.add(number, program)
 
     def learn(self, numbers: Sequence[int]) -> bool:
-        """Learns as `ValueSource.learn` says, and nothing where it cannot learn all."""
-        found = [self._programs.of(number) for number in numbers]
-        for number, one in zip(numbers, found, strict=True):
-            if one is not None:
-                self.framed.add(number, *one)
-        return None not in found
+        """Learns as `ValueSource.learn` says."""
+        learned = False
+        for number, program in self._programs.of(sorted(numbers)):
+            self.framed.add(number, program)
+            learned = True
+        return learned
 
-    def read(self, scanned: Scanned) -> Iterator[Chunk]:
-        """Reads as `ValueSource.read` does. Raises UnknownNumbers where a record would have to wait."""
+    def read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
+        """Reads as `ValueSource.read` does."""
         records, form, read = scanned.rest(), self._form, 0
         headers = [record.headers for record in records] if form.reads_headers else None
-        for chunk in form.read([record.value for record in records], lambda _: False, headers):
+        for chunk in form.read([record.value for record in records], _overdue(records, over), headers):
             read += chunk.rows
             yield chunk
         if read < len(records):
             raise UnknownNumbers
+
+
+def _overdue(records: Sequence[InputRecord], over: Over) -> Callable[[int], bool]:
+    return lambda row: over(records[row].offset, records[row].timestamp)

@@ -4,7 +4,7 @@ The scanner (topics/rust) reads record batches as they came from the broker. It 
 the Python path: plain strings, integers, short decimals. All other rows are left, and the caller decodes these as ever.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, overload
 
@@ -137,7 +137,16 @@ class Scanned(Sequence[InputRecord]):
 
 
 class UnknownNumbers(Exception):
-    """Records name schemas that are not known yet: the caller reads all of them by the definition, which says what waits."""
+    """A record has to wait for its schema: the caller reads all of them by the definition, which says what waits."""
+
+
+Over = Callable[[int, int], bool]
+"""Whether a record, by its offset and its time stamp, may no longer wait for a schema that cannot be had."""
+
+
+def never(offset: int, stamp: int) -> bool:
+    """No record is over."""
+    return False
 
 
 class ValueSource(Protocol):
@@ -148,10 +157,11 @@ class ValueSource(Protocol):
         """The programs of the schemas that records name (`compiled.Framed`); None where values are JSON."""
 
     def learn(self, numbers: Sequence[int]) -> bool:
-        """Adds to ``framed`` what it has of these numbers of schemas; whether that was something of each."""
+        """Adds to ``framed`` what can be had now of these numbers of schemas; whether that was anything."""
 
-    def read(self, scanned: Scanned) -> Iterator[Chunk]:
-        """The fields of the rows left, chunk by chunk. Never raises for what a record holds."""
+    def read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
+        """The fields of the rows left, chunk by chunk. Raises UnknownNumbers where one has to wait, and nothing for what a record
+        holds."""
 
 
 class JsonSource:
@@ -164,9 +174,9 @@ class JsonSource:
 
     def learn(self, numbers: Sequence[int]) -> bool:
         """There is nothing to learn."""
-        return True
+        return False
 
-    def read(self, scanned: Scanned) -> Iterator[Chunk]:
+    def read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
         """Reads as `ValueSource.read` does."""
         return self._reader.read(scanned.values(scanned.left))
 
@@ -255,7 +265,7 @@ class Scanner:
         )
 
     def scan(self, sections: Sequence[DecompressedBatch], start: int, below: int | None = None) -> Scanned:
-        """The records with start <= offset < below. Raises MalformedBatch and UnknownNumbers."""
+        """The records with start <= offset < below. Raises MalformedBatch."""
         facts, columns = self._read(self._compiled.scan, sections, start, below)
         return _scanned(sections, facts, columns)
 
@@ -271,9 +281,7 @@ class Scanner:
         last = _INT64[-1] if below is None else below
         try:
             facts, found, unknown = read(list(sections), start, last)
-            if unknown:
-                if not self._learn(unknown):
-                    raise UnknownNumbers
+            if unknown and self._learn(unknown):
                 facts, found, _ = read(list(sections), start, last)
         except (ValueError, OverflowError) as error:
             raise MalformedBatch(*error.args) from None

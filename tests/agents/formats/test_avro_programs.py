@@ -12,7 +12,7 @@ import pytest
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats.avro import Avro
-from susurrus.agents.formats.format import Format
+from susurrus.agents.formats.format import Format, Unanswered, UnknownSchema
 from susurrus.agents.formats.framing import ID, SchemaName
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.formats.whole import FramedSource, source_of
@@ -47,10 +47,12 @@ RAW = [
 
 
 class Known:
-    """The schemas of a registry that has been asked about some ids."""
+    """A registry and its schemas. asked: what it was asked for. answers: whether it does."""
 
     def __init__(self, schemas: Mapping[int, Any]) -> None:
         self.schemas, self.kind = dict(schemas), ID
+        self.asked: list[int] = []
+        self.answers = True
 
     def begin(self) -> None:
         pass
@@ -58,11 +60,14 @@ class Known:
     def close(self) -> None:
         pass
 
-    def knows(self, name: SchemaName) -> bool:
-        return name.kind == self.kind and name.value in self.schemas
-
     def get(self, name: SchemaName) -> Any:
         assert isinstance(name.value, int)
+        assert name.kind == self.kind
+        self.asked.append(name.value)
+        if not self.answers:
+            raise Unanswered
+        if name.value not in self.schemas:
+            raise UnknownSchema
         return self.schemas[name.value]
 
 
@@ -192,16 +197,52 @@ def test_a_record_is_read_by_the_schema_that_it_names() -> None:
     assert columns.users == [b'"ann"']
 
 
-def test_of_a_schema_that_nobody_has_found_yet_nothing_is_decoded() -> None:
-    form, known = registered(RawDecoder(PLAIN).paths, {5: EVENT})
+def batch_of(*ids: int) -> list[Any]:
+    return sections([b"\0\0\0\0" + bytes([schema]) + event(number) for number, schema in enumerate(ids)])
+
+
+def test_a_schema_is_asked_for_once_before_the_first_fetch_that_names_it_is_read() -> None:
+    form, known = registered(RawDecoder(PLAIN).paths, {5: EVENT, 6: EVENT, 7: None})
     decoder = RawBatchDecoder(PLAIN, source(form))
-    batch = sections([b"\0\0\0\0\x05" + event(1), b"\0\0\0\0\x06" + event(2), b"\0\0\0\0\x05" + event(3)])
+    records, columns = decoder.decode(batch_of(6, 5, 5, 6), 0)
+    assert len(records.left) == 0
+    assert columns.reason.tolist() == [0, 0, 0, 0]
+    assert known.asked == [5, 6]
+    records, columns = decoder.decode(batch_of(7, 5, 6), 0)
+    assert records.left.tolist() == [0]
+    assert columns.reason.tolist() == [Reason.UNDECODABLE, 0, 0]
+    assert known.asked == [5, 6, 7, 7]  # the row that is left goes to fastavro, and `Schemas` keeps what it found
+    decoder.decode(batch_of(6, 5), 0)
+    assert known.asked == [5, 6, 7, 7]
+
+
+def test_of_a_fetch_in_which_a_record_has_to_wait_nothing_is_decoded() -> None:
+    form, known = registered(RawDecoder(PLAIN).paths, {5: EVENT})
+    decoder, batch = RawBatchDecoder(PLAIN, source(form)), batch_of(5, 6, 5)
     with pytest.raises(UnknownNumbers):
         decoder.decode(batch, 0)
+    known.answers = False
+    with pytest.raises(UnknownNumbers):
+        decoder.decode(batch, 0, None, lambda offset, stamp: True)  # while nobody answers, nothing is over
+    known.answers = True
     known.schemas[6] = parsed(form, EVENT)
     records, columns = decoder.decode(batch, 0)
     assert len(records.left) == 0
     assert columns.reason.tolist() == [0, 0, 0]
+
+
+def test_a_record_whose_schema_stays_unknown_slows_no_other_record() -> None:
+    form, _ = registered(RawDecoder(PLAIN).paths, {5: EVENT})
+    decoder, asked = RawBatchDecoder(PLAIN, source(form)), []
+
+    def over(offset: int, stamp: int) -> bool:
+        asked.append((offset, stamp))
+        return True
+
+    records, columns = decoder.decode(batch_of(5, 6, 5), 0, None, over)
+    assert records.left.tolist() == [1]
+    assert columns.reason.tolist() == [0, Reason.UNDECODABLE, 0]
+    assert asked == [(1, records.timestamp[1])]
 
 
 def test_what_a_refused_record_seems_to_be_is_told_by_its_headers_too() -> None:

@@ -203,13 +203,16 @@ def test_framings_in_headers_are_left_to_the_library() -> None:
     assert form.programs(form.paths) is None
 
 
-def test_of_a_schema_that_nobody_has_found_yet_nothing_is_decoded() -> None:
+def test_a_record_whose_schema_is_unknown_waits_or_is_bad_input() -> None:
     form, known = registered(RawDecoder(PLAIN), {5: file()})
     decoder = RawBatchDecoder(PLAIN, source(form))
     other = b"\0\0\0\0\x06" + EVENT
     batch = sections([IN_CONFLUENT + EVENT + event(1), other + event(2), IN_CONFLUENT + EVENT + event(3)])
     with pytest.raises(UnknownNumbers):
         decoder.decode(batch, 0)
+    records, columns = decoder.decode(batch, 0, None, lambda offset, stamp: True)
+    assert records.left.tolist() == [1]
+    assert columns.reason.tolist() == [0, Reason.UNDECODABLE, 0]
     known.schemas[6] = parsed(form, file())
     records, columns = decoder.decode(batch, 0)
     assert len(records.left) == 0

@@ -77,17 +77,16 @@ def in_json(value: Any) -> bytes:
 
 
 _REGISTRY = {"registry": {"url": "http://127.0.0.1:9"}}
-FORMATS: dict[str, tuple[dict[str, Any], Callable[[Any], bytes], int]] = {
-    "json": ({}, in_json, 0),
-    "json schema": ({"framing": "confluent"}, lambda value: b"\0\0\0\0\x05" + in_json(value), 0),
-    "avro": ({"format": "avro", **_REGISTRY}, lambda value: b"\0\0\0\0\x01" + fastavro_bytes(AVRO, value), 1),
+FORMATS: dict[str, tuple[dict[str, Any], Callable[[Any], bytes]]] = {
+    "json": ({}, in_json),
+    "json schema": ({"framing": "confluent"}, lambda value: b"\0\0\0\0\x05" + in_json(value)),
+    "avro": ({"format": "avro", **_REGISTRY}, lambda value: b"\0\0\0\0\x01" + fastavro_bytes(AVRO, value)),
     "protobuf": (
         {"format": "protobuf", "message": "p.Event", **_REGISTRY},
         lambda value: b"\0\0\0\0\x02\0" + bytes(PROTOBUF(**value).SerializeToString()),
-        1,
     ),
 }
-"""Of `[input]`, what writes a record, and how many fetches wait for a schema before programs read them."""
+"""Of `[input]`, and what writes a record."""
 FIELDS = {"topic": "raw", "user": "u", "key": ["k"]}
 COUNT = {"name": "visits", "kind": "count"}
 PIPELINES: dict[str, dict[str, Any]] = {
@@ -138,15 +137,15 @@ class Taken:
 
 def check(settings: Any, name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Whole fetches are decoded compiled, nothing of them is left to the definition, and the bytes are the definition's."""
-    _, write, waiting = FORMATS[name]
+    _, write = FORMATS[name]
     fetches = [[write(event(fetch * EACH + n)) for n in range(EACH)] for fetch in range(FETCHES)]
     taken = Taken(monkeypatch)
     expected = routed_by(settings, directory / "parsed", fetches, whole=False)
     assert (taken.decoded.rows, taken.typed) == ([], 0)
     assert routed_by(settings, directory / "whole", fetches, whole=True) == expected
-    assert taken.decoded.rows == [EACH] * (FETCHES - waiting)
-    assert taken.decoded.left == [0] * (FETCHES - waiting)
-    assert taken.typed == FETCHES - waiting
+    assert taken.decoded.rows == [EACH] * FETCHES
+    assert taken.decoded.left == [0] * FETCHES
+    assert taken.typed == FETCHES
     _, counters, letters = expected
     assert not letters
     return dict(counters)

@@ -7,19 +7,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from susurrus.agents.formats import whole as whole_decoding
-from susurrus.agents.formats.schemas import Schemas
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust.record_batches import Fetched, batch_at
 from susurrus.agents.runtime.services import Services
 from susurrus.agents.stream.stage import StreamStage
 from susurrus.topics.compiled import compiled
 from susurrus.topics.dead_letter import decode_headers
+from tests.agents.histogram.input_cases import Registry
 from tests.agents.released import WINDOW, settings
 from tests.agents.stages import SECRET, MemoryClients, MemoryLedger, Runner
 from tests.agents.stream.test_order import METHODS
@@ -38,16 +38,14 @@ WATTS: list[Any] = [
     5, 7.25, None, "many", True, -0.0, -5, 1e300, -1e300, 2**64, 2**70, -(2**70), 10**400, float("nan"), float("inf"),
     -float("inf"), [], {}, "9",
 ]  # fmt: skip
-SCHEMA = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "Reading",
-        "fields": [
-            {"name": "meter", "type": ["null", "boolean", "long", "double", "string", "bytes"]},
-            {"name": "watts", "type": ["null", "boolean", "long", "double", "string", "bytes"]},
-        ],
-    }
-)
+SCHEMA = {
+    "type": "record",
+    "name": "Reading",
+    "fields": [
+        {"name": "meter", "type": ["null", "boolean", "long", "double", "string", "bytes"]},
+        {"name": "watts", "type": ["null", "boolean", "long", "double", "string", "bytes"]},
+    ],
+}
 Raw = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
 
@@ -100,13 +98,20 @@ FORMATS: dict[str, tuple[Callable[[dict[str, Any], random.Random | None], bytes]
 }
 
 
+class OfOne(Registry):
+    """A registry with our schema."""
+
+    def get_schema(self, schema_id: int, **query: Any) -> Any:
+        return SimpleNamespace(schema_str=json.dumps(SCHEMA), schema_type="AVRO", references=[])
+
+
 @pytest.fixture
 def formats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A registry that knows one schema, and a module that protoc could have generated."""
     module = ModuleType("alone_stream_pb2")
     module.Reading = message_class("alone_stream.Reading", {"meter": TEXT, "watts": DOUBLE})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "alone_stream_pb2", module)
-    monkeypatch.setattr(Schemas, "get", lambda self, schema_id: SCHEMA)
+    monkeypatch.setattr("confluent_kafka.schema_registry.SchemaRegistryClient", OfOne)
 
 
 def published(
