@@ -6,7 +6,7 @@
 
 All workers start at once. Then, while records arrive at --rate a second and a release is due every 5 s:
 
-    start_seconds           from the start of the processes until every partition runs (it is looked for five times a second)
+    start_seconds           from the start of the processes until every partition runs (looked for five times a second at most)
     metadata_calls          requests for metadata that the broker was sent until then
     requests, connections   what it is sent per second at rest, by kind; what is open then
     threads, memory_mb      of the largest worker; cores: processors that all workers, and the broker, keep busy at rest
@@ -53,6 +53,10 @@ from susurrus.agents.broker.process import BrokerProcess
 REQUESTS = Path(__file__).with_name("peers") / "broker" / "Requests.java"
 EVERY_MS = 5_000
 LOOK_SECONDS = 0.2
+LOOK_SHARE = 5
+"""Between two looks there is as much time as that many of them take: on a full machine looking would be a good part of the load."""
+BROKER = {"group.initial.rebalance.delay.ms": "0", "broker.session.timeout.ms": "60000"}
+"""By default a broker that has no processor for nine seconds leads nothing any more, and then all workers begin again."""
 SECONDS = 900.0
 SETTLING_SECONDS = 10.0
 COUNTED_TWICE = ("FetchConsumer", "FetchFollower")
@@ -115,14 +119,16 @@ class Lookout:
         """Seconds until all partitions run, each on one worker, and enough() holds. Raises RuntimeError after SECONDS."""
         began = time.monotonic()
         while True:
+            looked = time.monotonic()
             self.look()
+            looked = time.monotonic() - looked
             found = [[place for places in workers.values() for place in places] for workers in self.running]
             if all(len(places) == len(set(places)) == self._places for places in found) and enough():
                 return time.monotonic() - began
             if time.monotonic() > began + SECONDS:
                 run = [len(set(places)) for places in found]
                 raise RuntimeError(f"of {self._places} partitions only {run} run after {SECONDS:.0f} s")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(max(LOOK_SECONDS, LOOK_SHARE * looked))
 
     def look(self) -> None:
         """Ask every worker once; one that does not answer runs nothing."""
@@ -280,7 +286,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--groups, --pipelines: {error}; as in 1x4,2x16 and 5,10")
     for case in chosen:
         # A broker of its own for each: what an earlier case has left, such as expiring producers, is not in the next one.
-        with KafkaCluster(heap="1g", properties={"group.initial.rebalance.delay.ms": "0"}) as cluster:
+        with KafkaCluster(heap="1g", properties=BROKER) as cluster:
             row = measure(cluster, case, options.rate, options.steady)
         print(json.dumps(row) if options.json else "   ".join(f"{k}={v}" for k, v in row.items()), flush=True)
     return 0
