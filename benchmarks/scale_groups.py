@@ -119,16 +119,16 @@ class Lookout:
         """Seconds until all partitions run, each on one worker, and enough() holds. Raises RuntimeError after SECONDS."""
         began = time.monotonic()
         while True:
-            looked = time.monotonic()
+            before = time.monotonic()
             self.look()
-            looked = time.monotonic() - looked
+            took = time.monotonic() - before
             found = [[place for places in workers.values() for place in places] for workers in self.running]
             if all(len(places) == len(set(places)) == self._places for places in found) and enough():
                 return time.monotonic() - began
             if time.monotonic() > began + SECONDS:
                 run = [len(set(places)) for places in found]
                 raise RuntimeError(f"of {self._places} partitions only {run} run after {SECONDS:.0f} s")
-            time.sleep(max(LOOK_SECONDS, LOOK_SHARE * looked))
+            time.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
 
     def look(self) -> None:
         """Ask every worker once; one that does not answer runs nothing."""

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from susurrus.agents.finding import Finding
 from susurrus.agents.formats.reader import RecordReader
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import DecompressedBatch, Over, Scanned, UnknownNumbers
+from susurrus.topics.records.scanning import DecompressedBatch, Over, Scanned, UnknownNumbers, over_by_row
 from susurrus.topics.records.table import RecordTable
 from susurrus.topics.wire.batch_reader import MalformedBatch
 
@@ -178,7 +178,11 @@ class Intake(Generic[C]):
         below: records from this offset on are dropped once all before them are decoded. The last item is their number.
         Raises UnreadableBatch.
         """
-        if (whole := self._decode_whole(now, below)) is not None:
+
+        def over(offset: int, stamp: int) -> bool:
+            return self._patience.over(offset, stamp, now)
+
+        if (whole := self._decode_whole(below, over)) is not None:
             return whole
         self._parse()
         records: list[Any] | RecordTable = self.held
@@ -189,14 +193,11 @@ class Intake(Generic[C]):
                 else [record for record in records if record.offset < below]
             )
 
-        def overdue(row: int) -> bool:
-            return self._patience.over(records[row].offset, records[row].timestamp, now)
-
         taken = left_out = 0
 
         def counted() -> Iterator[Chunk]:
             nonlocal taken
-            for chunk in self._form.read(records, overdue):
+            for chunk in self._form.read(records, over_by_row(records, over)):
                 taken += chunk.payloads
                 yield chunk
 
@@ -214,15 +215,11 @@ class Intake(Generic[C]):
         self._patience.passed(self.position)
         return records[:taken], columns, left_out
 
-    def _decode_whole(self, now: int, below: int | None) -> tuple[Scanned, C, int] | None:
+    def _decode_whole(self, below: int | None, over: Over) -> tuple[Scanned, C, int] | None:
         """The same without parsing, where that is possible."""
         fetch = self._fetch
         if self._whole is None or fetch is None or (sections := fetch.sections()) is None:
             return None
-
-        def over(offset: int, stamp: int) -> bool:
-            return self._patience.over(offset, stamp, now)
-
         # Of a batch that is not as it must be, the fetch says what is wrong and where. What has to wait, waits one by one.
         with contextlib.suppress(MalformedBatch, UnknownNumbers):
             records, columns = self._whole.decode(sections, fetch.start, below, over)

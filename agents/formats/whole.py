@@ -16,7 +16,7 @@ from susurrus.agents.formats.reading import RecordSection, is_plain
 from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import BESIDE, Path
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.scanning import InputRecord, JsonSource, Over, Scanned, UnknownNumbers, ValueSource
+from susurrus.topics.records.scanning import JsonSource, Over, Scanned, UnknownNumbers, ValueSource, over_by_row
 
 
 def source_of(source: RecordSection, form: Format | None, paths: Sequence[Path]) -> ValueSource | None:
@@ -53,7 +53,7 @@ class ComputedSource:
 
     def _read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
         records, read = scanned.rest(), 0
-        for chunk in self._reader.read(records, _overdue(records, over)):
+        for chunk in self._reader.read(records, over_by_row(records, over)):
             read += chunk.payloads
             yield chunk
         if read < len(records):
@@ -72,22 +72,17 @@ class FramedSource:
 
     def learn(self, numbers: Sequence[int]) -> bool:
         """Learns as `ValueSource.learn` says."""
-        learned = False
-        for number, program in self._programs.of(sorted(numbers)):
+        found = list(self._programs.of(sorted(numbers)))
+        for number, program in found:
             self.framed.add(number, program)
-            learned = True
-        return learned
+        return bool(found)
 
     def read(self, scanned: Scanned, over: Over) -> Iterator[Chunk]:
         """Reads as `ValueSource.read` does."""
         records, form, read = scanned.rest(), self._form, 0
         headers = [record.headers for record in records] if form.reads_headers else None
-        for chunk in form.read([record.value for record in records], _overdue(records, over), headers):
+        for chunk in form.read([record.value for record in records], over_by_row(records, over), headers):
             read += chunk.rows
             yield chunk
         if read < len(records):
             raise UnknownNumbers
-
-
-def _overdue(records: Sequence[InputRecord], over: Over) -> Callable[[int], bool]:
-    return lambda row: over(records[row].offset, records[row].timestamp)

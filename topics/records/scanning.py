@@ -149,6 +149,11 @@ def never(offset: int, stamp: int) -> bool:
     return False
 
 
+def over_by_row(records: Sequence[Any], over: Over) -> Callable[[int], bool]:
+    """The same of a row of records."""
+    return lambda row: over(records[row].offset, records[row].timestamp)
+
+
 class ValueSource(Protocol):
     """Reads the values of one source: what the scanner needs for that, and the definition for the rows that it leaves."""
 

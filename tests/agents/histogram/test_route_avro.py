@@ -47,7 +47,8 @@ class OfSchemas(Registry):
 
 
 def written(dice: random.Random, odd: OddAvro, fetch: int) -> bytes | None:
-    """A record. The newer schema comes with the fifth fetch; one names a schema that nobody knows, whose records are overdue."""
+    """A record. The newer schema comes with the fifth fetch; the eighth one
+    names a schema that nobody knows, and its records are overdue."""
     number = dice.choice([1] * 6 + [2 if fetch > 3 else 1, 3, 4, UNKNOWN if fetch == 7 else 1])
     head = b"\0" + number.to_bytes(4, "big")
     if number == 3:
