@@ -80,7 +80,7 @@ class PublishedKeysReader(threading.Thread):
         start, _ = self._clients.watermarks(topic, 0)
         self._index.clear()
         looked_at = time.monotonic()
-        with contextlib.closing(self._clients.reader("published-keys")) as consumer:
+        with contextlib.closing(self._clients.reader("published-keys", follows=True)) as consumer:
             follower = Follower(consumer, {(topic, 0): max(start, self._begins)})
             while not self._stopping.is_set():
                 messages = follower.read(_WAIT_SECONDS, at_once=True)

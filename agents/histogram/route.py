@@ -67,6 +67,10 @@ Rows = npt.NDArray[np.intp]
 _REST_SECONDS = 0.5
 """A source that has read all there is waits so long for more, but never over a boundary. Each batch costs a transaction. So who
 keeps up with a live topic would otherwise spend more on transactions than on records."""
+_LONG_REST_SECONDS = 2.0
+_FEW_OFFSETS = 1_000
+"""Where a rest brings fewer than so many offsets, the next one is twice as long, up to the long one. What comes then at the end of
+an interval is still read in milliseconds."""
 _AFTER_BOUNDARY_SECONDS = 0.015
 """A source is read again so long after a boundary, when its first records from beyond it have come."""
 
@@ -162,6 +166,8 @@ class RouteStage(Stage):
         """Windows that are skipped, as far as this source knows."""
         self._learn_skipped()
         self._committed = position
+        self._rest_seconds, self._rested_at = _REST_SECONDS, position
+        """How long the last rest was, and the offset at which it began."""
         self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
         """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
         self._announced: list[Output] = []
@@ -261,8 +267,11 @@ class RouteStage(Stage):
         current = calendar.interval_at(now - clock.margin)
         if not self._live or clock.closed < current - 1:
             return 0.0
+        few = self._taken - self._rested_at < _FEW_OFFSETS
+        self._rest_seconds = min(2 * self._rest_seconds, _LONG_REST_SECONDS) if few else _REST_SECONDS
+        self._rested_at = self._taken
         left = (calendar.boundary(current) + clock.margin - now) / 1000
-        return min(_REST_SECONDS, left + _AFTER_BOUNDARY_SECONDS)
+        return min(self._rest_seconds, left + _AFTER_BOUNDARY_SECONDS)
 
     def _ask_for_cut(self, now: int) -> None:
         wanted = self._clock.wants_cut(now)

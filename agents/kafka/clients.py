@@ -96,10 +96,11 @@ class Clients:
         properties = {**self.properties, **profiles.plain_producer(embedded=self.embedded)}
         return Producer(properties, logger=self._logger)
 
-    def reader(self, group: str, *, lost: str = "error") -> Consumer:
+    def reader(self, group: str, *, lost: str = "error", follows: bool = False) -> Consumer:
         """A read_committed consumer that is assigned by hand and reports where a partition ends. lost: what it does where its
-        offset has been deleted, "error" or "earliest"."""
-        own = profiles.reader(f"{self.application}-{group}", lost=lost, embedded=self.embedded)
+        offset has been deleted, "error" or "earliest". follows: whether it stays, so that learning of the end may take longer."""
+        name = f"{self.application}-{group}"
+        own = profiles.reader(name, lost=lost, embedded=self.embedded, follows=follows)
         return Consumer({**self.properties, **own}, logger=self._logger)
 
     def admin(self) -> AdminClient:

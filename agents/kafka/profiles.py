@@ -57,16 +57,17 @@ def plain_producer(*, embedded: bool) -> dict[str, Any]:
     return {"enable.idempotence": not embedded, "linger.ms": 50}
 
 
-def reader(group: str, *, lost: str, embedded: bool) -> dict[str, Any]:
+def reader(group: str, *, lost: str, embedded: bool, follows: bool = False) -> dict[str, Any]:
     """The properties of a read_committed consumer that is assigned by hand. lost: what it does where its offset has been
-    deleted."""
+    deleted. follows: whether it stays at the end of its partitions."""
     return {
         "group.id": group,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
         "auto.offset.reset": lost,
-        "fetch.wait.max.ms": 50,
+        # The end of a partition shows in a fetch that brings nothing. Records come at once, whatever a fetch may wait.
+        "fetch.wait.max.ms": 500 if follows else 50,
         "fetch.message.max.bytes": 8 << 20,
         "allow.auto.create.topics": embedded,
     }

@@ -148,7 +148,7 @@ class Elsewhere(BatchFetcher, threading.Thread):
         began = time.monotonic()
         places = self._places()
         self._take_up(consumer, places)
-        wanted, next_wanted, _ = self._under_way.due(
+        wanted, next_wanted, full = self._under_way.due(
             self._reads, lambda place: self._group.wanted_at(places[place]), began
         )
         if not wanted:
@@ -156,6 +156,7 @@ class Elsewhere(BatchFetcher, threading.Thread):
             return
         generation = self._group.generation
         timeout = min(POLL_SECONDS, next_wanted)
+        self.waits.others(next_wanted, full=full)
         for place, batch in (await self.fetch(consumer, wanted, timeout=timeout, generation=generation)).items():
             self._next[place] = batch.end
             self._under_way.add(place, batch)

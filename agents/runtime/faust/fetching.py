@@ -30,10 +30,13 @@ POLL_SECONDS = 0.1
 _UNREAD_SECONDS = 0.03
 """aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
 its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
-_WAIT_MS = 30
-"""How long a broker may hold a fetch that brings nothing. It has one of a consumer at a time, for all partitions."""
+_WAIT_MS = 100
+"""How long a broker may hold a fetch that brings nothing. It has one of a consumer at a time. That does not name the partitions
+that rest, and would hold them back. So it ends when the next of them is wanted."""
+_FULL_WAIT_MS = 30
+"""The same while partitions have no room: their tasks make it at any moment."""
 _SHORT_WAIT_MS = 5
-"""The same where a partition that rests is wanted soon: the fetch under way does not name it, and would hold it back."""
+"""No fetch is shorter."""
 _ASIDE_SECONDS = 5.0
 _BATCHES_UNDER_WAY = 2
 _LOST_SECONDS = 30.0
@@ -85,6 +88,35 @@ def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:
     }
 
 
+class FetchWaits:
+    """How long a broker may hold the next fetches of an aiokafka consumer, which do not name the partitions that rest."""
+
+    def __init__(self) -> None:
+        self._longest: int | None = None
+        """As the consumer's options say, in ms; None before the first fetch."""
+        self._others_at = -math.inf
+        self._full = False
+
+    def others(self, seconds: float, *, full: bool = False) -> None:
+        """The partitions that are not named are wanted in so many seconds; or, if full, as soon as one of them has room."""
+        self._others_at, self._full = time.monotonic() + seconds, full
+
+    def govern(self, fetcher: Any) -> None:
+        """Tell aiokafka's fetcher, for the fetches from now on, how long they wait: for records, and for readers."""
+        if self._longest is None:
+            self._longest = fetcher._fetch_max_wait_ms
+        if not isinstance(fetcher._in_flight, _NodesAsked):
+            fetcher._in_flight = _NodesAsked(fetcher, self.milliseconds)
+        fetcher._fetch_max_wait_ms = self.milliseconds()
+        fetcher._prefetch_backoff = _UNREAD_SECONDS
+
+    def milliseconds(self) -> int:
+        """How long a fetch may wait that begins now."""
+        assert self._longest is not None
+        left = _FULL_WAIT_MS if self._full else 1000 * (self._others_at - time.monotonic())
+        return min(self._longest, math.ceil(max(_SHORT_WAIT_MS, min(left, self._longest))))
+
+
 class BatchFetcher(ABC):
     """What fetches. Used by the thread that owns the aiokafka consumer."""
 
@@ -92,8 +124,8 @@ class BatchFetcher(ABC):
         super().__init__(*args, **options)
         self.sought: dict[InputPartition, tuple[int]] = {}
         """The offset of the last seek of each partition, in a new object for every seek."""
-        self._wait_ms: int | None = None
-        """How long a fetch waits usually; None before the first."""
+        self.waits = FetchWaits()
+        """Who calls `fetch` tells it before what others need."""
         self._aside: dict[InputPartition, tuple[str, float]] = {}
         """Partitions that cannot be read: why, and when they are tried again."""
 
@@ -122,8 +154,7 @@ class BatchFetcher(ABC):
     async def fetch(
         self, consumer: AIOKafkaConsumer, places: Set[InputPartition], *, timeout: float, generation: int
     ) -> dict[InputPartition, Batch]:
-        """What has arrived of these partitions, or is the next to arrive; empty at the time-out, which is shorter than
-        `POLL_SECONDS` where others are wanted then. generation: of the group."""
+        """What has arrived of these partitions, or is the next to arrive; empty at the time-out. generation: of the group."""
         subscription = consumer._subscription.subscription
         assignment = subscription.assignment if subscription is not None else None
         if assignment is None or not assignment.active:
@@ -147,7 +178,7 @@ class BatchFetcher(ABC):
         if not starts:
             await asyncio.sleep(IDLE_SLEEP_SECONDS)
             return {}
-        self._set_waits(consumer._fetcher, soon=timeout < POLL_SECONDS)
+        self.waits.govern(consumer._fetcher)
         consumer.resume(*starts)
         lives = {tp: life(tp) for tp in starts}
         sought = {tp: self.sought.get(InputPartition(tp.topic, tp.partition)) for tp in starts}
@@ -171,15 +202,6 @@ class BatchFetcher(ABC):
                     # Otherwise aiokafka would fetch the little that comes at once, and hold it back until it is asked for.
                     consumer.pause(tp)
         return batches
-
-    def _set_waits(self, fetcher: Any, *, soon: bool) -> None:
-        """How long the next fetches wait, for records and for readers. soon: whether another partition is wanted soon."""
-        if self._wait_ms is None:
-            self._wait_ms = fetcher._fetch_max_wait_ms
-        fetcher._fetch_max_wait_ms = min(self._wait_ms, _SHORT_WAIT_MS) if soon else self._wait_ms
-        fetcher._prefetch_backoff = _UNREAD_SECONDS
-        if not isinstance(fetcher._in_flight, _NodesAsked):
-            fetcher._in_flight = _NodesAsked(fetcher)
 
     async def _fetched(
         self,
@@ -256,15 +278,18 @@ class _NodesAsked(set[Any]):
 
     What is resumed, or read, in the moment in which a fetch ends wakes aiokafka while it still has the broker in this set. It then
     asks for nothing, and would sleep for 0.2 s: seen with aiokafka 0.14, at one boundary of eight.
+
+    wait: how long the next one, which aiokafka sends at once, may wait, in ms.
     """
 
-    def __init__(self, fetcher: Any) -> None:
+    def __init__(self, fetcher: Any, wait: Callable[[], int]) -> None:
         super().__init__(fetcher._in_flight)
-        self._fetcher = fetcher
+        self._fetcher, self._wait = fetcher, wait
 
     def discard(self, node: Any) -> None:
         """A fetch has ended."""
         super().discard(node)
+        self._fetcher._fetch_max_wait_ms = self._wait()
         self._fetcher._notify(self._fetcher._wait_consume_future)
 
 

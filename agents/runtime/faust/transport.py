@@ -139,6 +139,7 @@ class BatchConsumer(driver.Consumer):
         backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
         if full and not backlog:
             timeout = min(timeout, _ROOM_SECONDS)
+        self._thread.waits.others(timeout if full and not backlog else next_wanted, full=full and backlog)
         batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.

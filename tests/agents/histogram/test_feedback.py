@@ -510,7 +510,8 @@ class Log:
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         return self.start, len(self.values)
 
-    def reader(self, group: str) -> Any:
+    def reader(self, group: str, *, follows: bool) -> Any:
+        assert follows
         self.consumers += 1
         return _Consumer(self)
 

@@ -290,7 +290,7 @@ def test_a_source_is_asked_for_commits_when_it_is_to_look(
 @pytest.mark.parametrize(
     ("kind", "live_ms", "at_end", "rest"),
     [
-        ("broker", 10_000, True, 0.5),
+        ("broker", 10_000, True, 1.0),
         ("broker", 10_000, False, 0.0),
         ("broker", -100, True, 0.115),  # 100 ms before the boundary
         ("broker", 300, True, 0.0),  # behind a boundary that no record has passed
@@ -313,4 +313,25 @@ def test_a_source_that_keeps_up_rests_but_not_over_a_boundary(
     monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))
     runner.stage.take(Batch(Offset(0), Offset(1), [record], 0, at_end))  # type: ignore[arg-type]
     assert max(runner.stage.rests_until, 500.0) == pytest.approx(500.0 + rest)
+    runner.close()
+
+
+def test_a_source_rests_longer_the_less_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch costs a transaction, however small it is."""
+    chosen = settings(start={"from": "earliest", "first_window": WINDOW}, clock={"kind": "broker", "grace": "0s"})
+    services = services_of(chosen)
+    now = services.calendar.boundary(services.calendar.interval_at(WINDOW)) + 10_000
+    value = json.dumps({"user": "u", "key": "k"}).encode()
+    runner = Runner(RouteStage, services, tmp_path)
+    monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))
+    rests, end = [], 0
+    for brought in (1_000, 1_000, 999, 1, 1, 1, 1_000, 1):
+        records = [
+            SimpleNamespace(offset=end + i, timestamp=now, timestamp_type=1, key=None, value=value)
+            for i in range(brought)
+        ]
+        runner.stage.take(Batch(Offset(end), Offset(end + brought), records, 0, True))  # type: ignore[arg-type]
+        end += brought
+        rests.append(runner.stage.rests_until - 500.0)
+    assert rests == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0, 2.0, 0.5, 1.0])
     runner.close()

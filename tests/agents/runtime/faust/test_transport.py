@@ -33,7 +33,7 @@ from faust.types import TP
 from susurrus.agents.kafka.offset import Offset
 from susurrus.agents.runtime.batch import Batch
 from susurrus.agents.runtime.faust import fetching, transport
-from susurrus.agents.runtime.faust.fetching import POLL_SECONDS, UnderWay, take_whole_batches
+from susurrus.agents.runtime.faust.fetching import POLL_SECONDS, FetchWaits, UnderWay, take_whole_batches
 from susurrus.agents.runtime.faust.record_batches import Fetched, KeptRecords, RecordBatch
 from susurrus.agents.runtime.faust.transport import BatchConsumer, BatchConsumerThread
 
@@ -77,6 +77,7 @@ def consumer_of(reading: set[TP]) -> BatchConsumer:
     )
     consumer._message_numbers = itertools.count(1 << 62)
     consumer._under_way, consumer._next_round, consumer._backlog_seen = UnderWay(), 0.0, 0.0
+    consumer._thread = SimpleNamespace(waits=FetchWaits())
     return consumer
 
 
@@ -322,7 +323,7 @@ def fetch(consumer: Aiokafka, active: set[TP], timeout: float = 0.01) -> dict[TP
         on_trouble=lambda tp, reason: consumer.reported.append((tp, reason)), is_raw=lambda topic: topic == "raw"
     )
     thread.consumer, thread.sought = SimpleNamespace(flow_active=True, transport=transport), {}
-    thread._aside, thread._wait_ms = consumer.aside, None if consumer.thread is None else consumer.thread._wait_ms
+    thread._aside, thread.waits = consumer.aside, FetchWaits()
     consumer.thread = thread
     return dict(asyncio.run(thread._fetch_records(consumer, active, timeout=timeout)))
 
@@ -349,18 +350,25 @@ def test_a_fetch_of_nothing_but_holes_is_a_batch_for_the_clock_must_see_the_posi
     assert (batch.start, batch.end, batch.records) == (100, 103, [])
 
 
-def test_fetches_wait_no_longer_than_usual_and_less_while_another_partition_is_wanted_soon() -> None:
-    """A broker holds a fetch, and with it whatever is wanted meanwhile."""
-    consumer, waits = Aiokafka(RAW, 100), []
-    consumer.brings = ([read(101)], 102)
-    for timeout in (POLL_SECONDS, 0.03, POLL_SECONDS):
-        fetch(consumer, {TPS[0]}, timeout)
-        waits.append(consumer._fetch_max_wait_ms)
-    assert waits[0] == waits[2] == 20
-    assert waits[1] < 20
-    consumer._fetch_max_wait_ms, consumer.thread = 1, None
-    fetch(consumer, {TPS[0]}, 0.03)
-    assert consumer._fetch_max_wait_ms == 1
+def test_fetches_wait_no_longer_than_until_the_next_partition_is_wanted(fetches: Fetches) -> None:
+    consumer = consumer_of(set())
+    at = dict(zip(TPS, (0.0, time.monotonic() + 0.06, math.inf), strict=True))
+    consumer.transport.wanted_at = lambda place: at[TP(*place)]
+    fetcher: Any = SimpleNamespace(_fetch_max_wait_ms=100, _in_flight=set())
+
+    unfinished = []
+
+    def wait() -> int:
+        unfinished.append(get(consumer, set(TPS)))
+        consumer._thread.waits.govern(fetcher)
+        return fetcher._fetch_max_wait_ms  # type: ignore[no-any-return]
+
+    assert wait() <= 60
+    at[TPS[1]] = math.inf
+    assert wait() == 100
+    at[TPS[2]] = 0.0
+    assert wait() == fetching._FULL_WAIT_MS, "the task of the first may make room for it at any moment"
+    assert fetches.asked[-1] == {TPS[2]}
 
 
 def test_a_fetch_that_moved_nothing_is_no_batch() -> None:
