@@ -4,7 +4,8 @@
     group       one pipeline: so many workers, raw partitions, and a quarter as many partitions of by-user and of bounded
     pipelines   so many pipelines of one worker each over one raw topic of one partition, and one partition of everything
 
-All workers start at once. Then, while records arrive at --rate a second and a release is due every 5 s:
+All workers start at once. Then, while records arrive at --rate a second and a release is due every 5 s (of many pipelines: every
+30 s, because two cores are to hold fifty):
 
     start_seconds           from the start of the processes until every partition runs (looked for five times a second at most)
     metadata_calls          requests for metadata that the broker was sent until then
@@ -52,6 +53,7 @@ from susurrus.agents.broker.process import BrokerProcess
 
 REQUESTS = Path(__file__).with_name("peers") / "broker" / "Requests.java"
 EVERY_MS = 5_000
+PIPELINES_EVERY_MS = 30_000
 LOOK_SECONDS = 0.2
 LOOK_SHARE = 5
 """Between two looks there is as much time as that many of them take: on a full machine looking would be a good part of the load."""
@@ -106,7 +108,7 @@ class Lookout:
         self._seen: dict[tuple[int, Place], float] = {}
         self.longest: dict[tuple[int, Place], float] = {}
         """Of each fleet's partitions the longest time that it was not seen running, since `begin`."""
-        self.running: list[dict[int, set[Place]]] = []
+        self.running: list[dict[int, set[Place]]] = [{} for _ in fleets]
         """Of each fleet and worker what ran at the last look."""
 
     def begin(self) -> None:
@@ -116,24 +118,30 @@ class Lookout:
         self.longest = {}
 
     def wait(self, enough: Callable[[], bool] = lambda: True) -> float:
-        """Seconds until all partitions run, each on one worker, and enough() holds. Raises RuntimeError after SECONDS."""
+        """Seconds until all partitions run, each on one worker, and enough() holds. Raises RuntimeError after SECONDS.
+
+        Fleets that run are not looked at again while others do not: a look at fifty would be a good part of the load.
+        """
         began = time.monotonic()
+        left: Sequence[int] = range(len(self._fleets))
         while True:
             before = time.monotonic()
-            self.look()
+            self.look(left)
             took = time.monotonic() - before
             found = [[place for places in workers.values() for place in places] for workers in self.running]
-            if all(len(places) == len(set(places)) == self._places for places in found) and enough():
+            whole = [len(places) == len(set(places)) == self._places for places in found]
+            if all(whole) and enough():
                 return time.monotonic() - began
+            left = [number for number in range(len(whole)) if not whole[number]] or range(len(whole))
             if time.monotonic() > began + SECONDS:
                 run = [len(set(places)) for places in found]
                 raise RuntimeError(f"of {self._places} partitions only {run} run after {SECONDS:.0f} s")
             time.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
 
-    def look(self) -> None:
-        """Ask every worker once; one that does not answer runs nothing."""
-        self.running = []
-        for number, fleet in enumerate(self._fleets):
+    def look(self, fleets: Sequence[int] | None = None) -> None:
+        """Ask every worker of some fleets, or all, once; one that does not answer runs nothing."""
+        for number in range(len(self._fleets)) if fleets is None else fleets:
+            fleet = self._fleets[number]
             fleet.check()
             workers: dict[int, set[Place]] = {}
             for worker in fleet.numbers():
@@ -142,7 +150,7 @@ class Lookout:
                     for sample in fleet.samples(worker, "susurrus_partition_state"):
                         if sample.value and sample.labels["state"] == "running":
                             workers[worker].add((sample.labels["stage"], sample.labels["partition"]))
-            self.running.append(workers)
+            self.running[number] = workers
             now = time.monotonic()
             for place in set().union(*workers.values()):
                 at = (number, place)
@@ -234,7 +242,7 @@ def measure(cluster: KafkaCluster, case: Mapping[str, int], rate: int, steady: f
         stack.callback(stop_all, fleets)
         for number in range(pipelines):
             (home / str(number)).mkdir()
-            toml = live_toml(servers, raw, "broker", EVERY_MS, inner)
+            toml = live_toml(servers, raw, "broker", PIPELINES_EVERY_MS if pipelines > 1 else EVERY_MS, inner)
             fleets.append(Fleet(toml, home / str(number), loglevel="warning"))
             fleets[-1].create_topics()
         places = partitions + 2 * inner

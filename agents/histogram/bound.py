@@ -150,7 +150,7 @@ class BoundStage(IntervalStage[ByUserBlock]):
             yield self._close(interval)
             if levels := [level for level in self._levels if level.outgrown]:
                 yield self._gather(levels)
-        self.full = full
+        self.full, self.patient = full, self._waiting is None
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 

@@ -153,6 +153,7 @@ class ReleaseStage(IntervalStage[BoundedBlock]):
                     break
                 case commit:
                     yield commit
+        self.patient = self._waiting is None
         if self._intervals.outgrows(self._max_rows):
             yield self._spill()
 

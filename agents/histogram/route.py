@@ -395,6 +395,7 @@ class RouteStage(Stage):
         if self._intake.due:
             self._go_on(now)
         self.due_at = self._next_look(now)
+        self.patient = not self._intake.pending
         clock.moved(self._taken)
         growth = self._growth
         interval = clock.closed if growth is None else min(clock.closed, growth.looked)

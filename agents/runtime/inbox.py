@@ -22,6 +22,7 @@ class Inbox:
         with self._lock:
             self._generation = generation
             self._reassigned = True
+        self.wake()
 
     def generation(self) -> tuple[int, bool]:
         """The generation, and whether the group has assigned the partition since this was asked last."""

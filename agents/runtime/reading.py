@@ -19,6 +19,8 @@ from susurrus.topics.wire.packing import MalformedRecord
 log = logging.getLogger(__name__)
 
 _LOOP_SECONDS = 0.05
+_PATIENT_SECONDS = 0.25
+"""A worker with many tasks at rest would spend most of its time on asking them."""
 _REWIND_SECONDS = 1.5
 _LOOK_AT_LOG_SECONDS = 30.0
 _UNFED_SECONDS = 30.0
@@ -57,7 +59,8 @@ class Reading:
         with contextlib.suppress(KafkaException):
             self._look(_LOOK_AT_LOG_SECONDS)
         self._read_again_if_unfed(stage)
-        batch = self.inbox.take(max(0.0, min(_LOOP_SECONDS, stage.due_at - time.monotonic())))
+        longest = _PATIENT_SECONDS if stage.patient else _LOOP_SECONDS
+        batch = self.inbox.take(max(0.0, min(longest, stage.due_at - time.monotonic())))
         generation, reassigned = self.inbox.generation()
         if reassigned:
             # A rebalance sent the consumer back to the group's offset; what we hold in memory is still good.

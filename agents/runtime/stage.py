@@ -63,6 +63,8 @@ class Stage(ABC):
         """Monotonic time before which no batch is wanted, because what has come by then is better taken at once."""
         self.due_at = math.inf
         """Monotonic time at which commits should be asked for, though nothing has come by then."""
+        self.patient = False
+        """Until a batch comes, `due_at`, or a wake, there is nothing to commit: so it need not be asked often."""
         self._store = store
         self._taken = position
         """Input offset up to which records are taken."""

@@ -151,12 +151,12 @@ class Elsewhere(BatchFetcher, threading.Thread):
         wanted, next_wanted, full = self._under_way.due(
             self._reads, lambda place: self._group.wanted_at(places[place]), began
         )
+        self.waits.others(next_wanted, full=full)
         if not wanted:
-            await asyncio.sleep(min(IDLE_SLEEP_SECONDS, next_wanted))
+            await asyncio.sleep(min(IDLE_SLEEP_SECONDS if full else POLL_SECONDS, next_wanted))
             return
         generation = self._group.generation
         timeout = min(POLL_SECONDS, next_wanted)
-        self.waits.others(next_wanted, full=full)
         for place, batch in (await self.fetch(consumer, wanted, timeout=timeout, generation=generation)).items():
             self._next[place] = batch.end
             self._under_way.add(place, batch)

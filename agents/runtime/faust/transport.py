@@ -16,6 +16,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Set
 from types import SimpleNamespace
@@ -131,15 +132,14 @@ class BatchConsumer(driver.Consumer):
         began = time.monotonic()
         places = (InputPartition(*tp) for tp in active_partitions or ())
         wanted, next_wanted, full = self._under_way.due(places, self.transport.wanted_at, began)
+        backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
+        soon = full and not backlog
+        self._thread.waits.others(_ROOM_SECONDS if soon else next_wanted, full=full and backlog)
         if not wanted:
-            await asyncio.sleep(min(IDLE_SLEEP_SECONDS, next_wanted))
+            await asyncio.sleep(min(IDLE_SLEEP_SECONDS if full else POLL_SECONDS, next_wanted))
             return {}
         # A fetch that waits for some partitions does not notice that others are wanted again.
-        timeout = min(timeout, POLL_SECONDS, next_wanted)
-        backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
-        if full and not backlog:
-            timeout = min(timeout, _ROOM_SECONDS)
-        self._thread.waits.others(timeout if full and not backlog else next_wanted, full=full and backlog)
+        timeout = min(timeout, POLL_SECONDS, next_wanted, _ROOM_SECONDS if soon else math.inf)
         batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.

@@ -22,7 +22,7 @@ from tests.record_batches import record_batch
 class Taking:
     """A stage that only remembers offsets, and always wants more."""
 
-    full = crowded = False
+    full = crowded = patient = False
     rests_until = 0.0
     due_at = math.inf
 
@@ -81,6 +81,13 @@ def test_a_batch_ahead_of_the_position_is_not_taken(task: Any) -> None:
     assert task._reading.next == 2037
 
 
+def assign(task: Any) -> None:
+    """The group gives the task its partition, and the task has noticed."""
+    task.assigned(1)
+    task._reading.inbox.generation()
+    assert task._reading.inbox.take(1.0) is None, "an assignment ends the wait"
+
+
 def reading(task: Any, brings: dict[int, Batch]) -> list[int]:
     """Let the task read from a consumer that brings the batch of an offset when it is sent there; where it was sent."""
     sent: list[int] = []
@@ -92,8 +99,7 @@ def reading(task: Any, brings: dict[int, Batch]) -> list[int]:
 
     task._reading._context = replace(task.context, rewind=rewind)
     task.recovery.phase = "running"
-    task.assigned(1)
-    task._reading.inbox.generation()
+    assign(task)
     return sent
 
 
@@ -144,14 +150,17 @@ def test_a_task_that_wants_no_input_does_not_ask_for_it(task: Any, monkeypatch: 
     assert sent == []
 
 
-@pytest.mark.parametrize(("due_in", "waits"), [(math.inf, 0.05), (0.02, 0.02), (-1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("due_in", "patient", "waits"),
+    [(math.inf, False, 0.05), (math.inf, True, 0.25), (0.02, False, 0.02), (0.02, True, 0.02), (-1.0, True, 0.0)],
+)
 def test_a_task_waits_for_input_until_its_stage_is_due(
-    task: Any, monkeypatch: pytest.MonkeyPatch, due_in: float, waits: float
+    task: Any, monkeypatch: pytest.MonkeyPatch, due_in: float, patient: bool, waits: float
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr("susurrus.agents.runtime.reading.time", SimpleNamespace(monotonic=lambda: 500.0))
     task._reading.inbox.take = lambda seconds=0.0: waited.append(seconds)
-    task._stage.due_at = 500.0 + due_in
+    task._stage.due_at, task._stage.patient = 500.0 + due_in, patient
     task._reading.feed(task._stage)
     assert waited == [pytest.approx(waits)]
 
@@ -213,8 +222,7 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
         task.offer(batch(start, start + 50, first=start))  # the next one is there already
 
     task._stage.take = take
-    task.assigned(1)
-    task._reading.inbox.generation()
+    assign(task)
     task.offer(batch(2037, 2087, first=2037))
     working(task, 3, lambda: iter(()))
     assert len(task._stage.offsets) == 3 * 4 * 50
@@ -223,8 +231,7 @@ def test_a_stage_is_asked_for_commits_however_much_waits_for_it(task: Any) -> No
 def test_a_stage_that_is_crowded_is_asked_for_commits_before_it_takes_more(task: Any) -> None:
     """What it holds of a backlog is what one batch brings, and not what four do."""
     task._stage.crowded = True
-    task.assigned(1)
-    task._reading.inbox.generation()
+    assign(task)
     for start in range(2037, 2337, 100):
         task.offer(batch(start, start + 100, first=start))
     held: list[int] = []
