@@ -4,8 +4,8 @@
     group       one pipeline: so many workers, raw partitions, and a quarter as many partitions of by-user and of bounded
     pipelines   so many pipelines of one worker each over one raw topic of one partition, and one partition of everything
 
-All workers start at once. Then, while records arrive at --rate a second and a release is due every 5 s (of many pipelines: every
-30 s, because two cores are to hold fifty):
+All workers of a group start at once. Of many pipelines eight start at a time. Then, while records arrive at --rate a second and a
+release is due every 5 s (of many pipelines every 30 s, because two cores are to hold fifty):
 
     start_seconds           from the start of the processes until every partition runs (looked for five times a second at most)
     metadata_calls          requests for metadata that the broker was sent until then
@@ -63,6 +63,9 @@ SECONDS = 900.0
 SETTLING_SECONDS = 10.0
 COUNTED_TWICE = ("FetchConsumer", "FetchFollower")
 """Kinds that the broker counts beside Fetch, in which they are."""
+STARTING = 8
+"""Pipelines that start at a time. The imports of fifty would take two cores a minute. The broker, which is on them too, would not
+answer its clients for so long."""
 SHARE = 4
 """Raw partitions for each of by-user and of bounded."""
 
@@ -110,6 +113,7 @@ class Lookout:
         """Of each fleet's partitions the longest time that it was not seen running, since `begin`."""
         self.running: list[dict[int, set[Place]]] = [{} for _ in fleets]
         """Of each fleet and worker what ran at the last look."""
+        self._took = 0.0
 
     def begin(self) -> None:
         """Forget what was before."""
@@ -118,28 +122,40 @@ class Lookout:
         self.longest = {}
 
     def wait(self, enough: Callable[[], bool] = lambda: True) -> float:
-        """Seconds until all partitions run, each on one worker, and enough() holds. Raises RuntimeError after SECONDS.
+        """Seconds until all partitions run, each on one worker, and enough() holds. Raises RuntimeError after SECONDS."""
+        began = time.monotonic()
+        self.look()
+        while self.open or not enough():
+            self._pause(began)
+            self.look()
+        return time.monotonic() - began
 
-        Fleets that run are not looked at again while others do not: a look at fifty would be a good part of the load.
+    def wait_for_some(self, fleets: int, open_at_most: int) -> None:
+        """Until of the first so many fleets no more than some lack a partition. Raises RuntimeError after SECONDS.
+
+        Those that run are not looked at again: a look at fifty would be a good part of the load.
         """
         began = time.monotonic()
-        left: Sequence[int] = range(len(self._fleets))
-        while True:
-            before = time.monotonic()
+        while len(left := [number for number in self.open if number < fleets]) > open_at_most:
+            self._pause(began)
             self.look(left)
-            took = time.monotonic() - before
-            found = [[place for places in workers.values() for place in places] for workers in self.running]
-            whole = [len(places) == len(set(places)) == self._places for places in found]
-            if all(whole) and enough():
-                return time.monotonic() - began
-            left = [number for number in range(len(whole)) if not whole[number]] or range(len(whole))
-            if time.monotonic() > began + SECONDS:
-                run = [len(set(places)) for places in found]
-                raise RuntimeError(f"of {self._places} partitions only {run} run after {SECONDS:.0f} s")
-            time.sleep(max(LOOK_SECONDS, LOOK_SHARE * took))
+
+    @property
+    def open(self) -> list[int]:
+        """The fleets that did not run every partition on one worker each when they were looked at last."""
+        found = [[place for places in workers.values() for place in places] for workers in self.running]
+        return [number for number, run in enumerate(found) if not len(run) == len(set(run)) == self._places]
+
+    def _pause(self, began: float) -> None:
+        if time.monotonic() > began + SECONDS:
+            raise RuntimeError(
+                f"the fleets {self.open} do not run all of {self._places} partitions after {SECONDS:.0f} s"
+            )
+        time.sleep(max(LOOK_SECONDS, LOOK_SHARE * self._took))
 
     def look(self, fleets: Sequence[int] | None = None) -> None:
         """Ask every worker of some fleets, or all, once; one that does not answer runs nothing."""
+        before = time.monotonic()
         for number in range(len(self._fleets)) if fleets is None else fleets:
             fleet = self._fleets[number]
             fleet.check()
@@ -156,6 +172,7 @@ class Lookout:
                 at = (number, place)
                 self.longest[at] = max(self.longest.get(at, 0.0), now - self._seen.get(at, now))
                 self._seen[at] = now
+        self._took = time.monotonic() - before
 
 
 def at_rest(fleets: Sequence[Fleet], broker: int, requests: BrokerRequests, steady: float) -> dict[str, Any]:
@@ -188,12 +205,13 @@ def _released(fleets: Sequence[Fleet]) -> int:
 
 
 def started(lookout: Lookout, fleets: Sequence[Fleet], workers: int, requests: BrokerRequests) -> dict[str, Any]:
-    """Start so many workers of each fleet at once, and wait for all partitions."""
+    """Start so many workers of each fleet at once, and wait for all partitions. Of many fleets, STARTING start at a time."""
     before, began = requests.now(), time.monotonic()
-    for fleet in fleets:
+    for first, fleet in enumerate(fleets):
         for number in range(workers):
             fleet.start(number)
-    lookout.wait()
+        lookout.wait_for_some(first + 1, STARTING - 1)
+    lookout.wait_for_some(len(fleets), 0)
     seconds, after = time.monotonic() - began, requests.now()
     say(f"all partitions run after {seconds:.1f} s")
     return {

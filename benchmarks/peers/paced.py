@@ -13,7 +13,8 @@ import numpy as np
 from confluent_kafka import Producer
 
 SERVERS, TOPIC, RATE, USERS = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-CHUNK_SECONDS = 0.01
+CHUNK_SECONDS = max(0.01, 20 / RATE)
+"""Between two chunks; small rates are not sent record by record."""
 
 over = threading.Event()
 

@@ -148,7 +148,7 @@ class Elsewhere(BatchFetcher, threading.Thread):
         began = time.monotonic()
         places = self._places()
         self._take_up(consumer, places)
-        wanted, next_wanted, full = self._under_way.due(
+        wanted, next_wanted, full, _ = self._under_way.due(
             self._reads, lambda place: self._group.wanted_at(places[place]), began
         )
         self.waits.others(next_wanted, full=full)

@@ -30,7 +30,7 @@ POLL_SECONDS = 0.1
 _UNREAD_SECONDS = 0.03
 """aiokafka sends a broker no fetch before all records of its last one are read, or this time is over: a bit more than a round. With
 its own 0.1 s, a partition whose task has no room would hold back the others for so long."""
-_WAIT_MS = 100
+_WAIT_MS = 200
 """How long a broker may hold a fetch that brings nothing. It has one of a consumer at a time. That does not name the partitions
 that rest, and would hold them back. So it ends when the next of them is wanted."""
 _FULL_WAIT_MS = 30
@@ -61,14 +61,15 @@ class UnderWay:
 
     def due(
         self, places: Iterable[InputPartition], wanted_at: Callable[[InputPartition], float], now: float
-    ) -> tuple[set[InputPartition], float, bool]:
-        """The partitions that have room and want a batch now, after how many seconds the next of the others does, and whether
-        others do already but have no room. wanted_at: monotonic time from which on one wants it, as ``now``."""
+    ) -> tuple[set[InputPartition], float, bool, bool]:
+        """The partitions that have room and want a batch now, after how many seconds the next of the others does, whether others
+        do already but have no room, and whether it is known of each when it does. wanted_at: monotonic time from which on one wants
+        it, as ``now``."""
         waits_for = {place: wanted_at(place) - now for place in places}
         want_now = {place for place, seconds in waits_for.items() if seconds <= 0}
         wanted = {place for place in want_now if self.has_room(place)}
         next_wanted = min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf)
-        return wanted, next_wanted, wanted != want_now
+        return wanted, next_wanted, wanted != want_now, math.inf not in waits_for.values()
 
 
 def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class BatchFetcher(ABC):
         subscription = consumer._subscription.subscription
         assignment = subscription.assignment if subscription is not None else None
         if assignment is None or not assignment.active:
-            await asyncio.sleep(IDLE_SLEEP_SECONDS)
+            await asyncio.sleep(timeout)
             return {}
 
         def position(partition: TopicPartition) -> int | None:
@@ -176,7 +177,7 @@ class BatchFetcher(ABC):
         now = time.monotonic()
         starts = {tp: start for tp in wanted if (start := position(tp)) is not None and not self._waits(tp, now)}
         if not starts:
-            await asyncio.sleep(IDLE_SLEEP_SECONDS)
+            await asyncio.sleep(timeout)
             return {}
         self.waits.govern(consumer._fetcher)
         consumer.resume(*starts)
@@ -213,7 +214,9 @@ class BatchFetcher(ABC):
         """The record batches that have arrived, or the next to arrive; empty at the time-out, or if only holes were passed."""
         deadline = time.monotonic() + timeout
         while True:
-            if not self.flow_active:
+            if not self.flow_active or fetcher._subscriptions.reassignment_in_progress:
+                # Where a broker is slow to answer, the workers of many groups would otherwise take its processors.
+                await asyncio.sleep(deadline - time.monotonic())
                 return {}
             if fetcher._closed:
                 raise ConsumerStoppedError
@@ -221,8 +224,6 @@ class BatchFetcher(ABC):
                 result = fetcher._records.get(tp)
                 if isinstance(result, FetchResult) and result._partition_records is not None:
                     take_whole_batches(result._partition_records)
-            if fetcher._subscriptions.reassignment_in_progress:
-                return {}
             fetched: dict[TopicPartition, list[Any]] = {}
             failed = False
             with fetcher._subscriptions.fetch_context():

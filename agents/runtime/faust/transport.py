@@ -16,7 +16,6 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 import asyncio
 import itertools
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Set
 from types import SimpleNamespace
@@ -49,6 +48,8 @@ _FEW_OFFSETS = 32
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
 _ROOM_SECONDS = 0.01
 """A round that waits for some partitions ends so soon where others have no room, which their tasks make meanwhile."""
+_SETTLED_SECONDS = 0.3
+"""A round may be so long where the task of every partition is at work, and has said when it wants more."""
 _BACKLOG_SECONDS = 0.5
 """But none is short, or ends sooner, for so long after a batch of raw records that others were waiting behind: then what counts is
 how much is done at once."""
@@ -131,7 +132,7 @@ class BatchConsumer(driver.Consumer):
         await asyncio.sleep(self._next_round - time.monotonic())
         began = time.monotonic()
         places = (InputPartition(*tp) for tp in active_partitions or ())
-        wanted, next_wanted, full = self._under_way.due(places, self.transport.wanted_at, began)
+        wanted, next_wanted, full, settled = self._under_way.due(places, self.transport.wanted_at, began)
         backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
         soon = full and not backlog
         self._thread.waits.others(_ROOM_SECONDS if soon else next_wanted, full=full and backlog)
@@ -139,7 +140,8 @@ class BatchConsumer(driver.Consumer):
             await asyncio.sleep(min(IDLE_SLEEP_SECONDS if full else POLL_SECONDS, next_wanted))
             return {}
         # A fetch that waits for some partitions does not notice that others are wanted again.
-        timeout = min(timeout, POLL_SECONDS, next_wanted, _ROOM_SECONDS if soon else math.inf)
+        longest = _ROOM_SECONDS if soon else _SETTLED_SECONDS if settled else POLL_SECONDS
+        timeout = min(timeout, longest, next_wanted)
         batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.

@@ -220,6 +220,22 @@ def test_a_partition_whose_task_rests_is_asked_for_as_soon_as_it_wants_more() ->
     assert until_it_is_due <= 0.04
 
 
+def test_a_round_may_be_longer_where_every_task_has_said_when_it_wants_more(fetches: Fetches) -> None:
+    """Others may want more at any moment, such as those that start."""
+    consumer, timeouts = consumer_of(set(TPS)), []
+
+    async def getmany(self: Any, active_partitions: set[TP], timeout: float) -> Mapping[TP, Batch]:
+        timeouts.append(timeout)
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.Consumer, "_getmany", getmany)
+        asyncio.run(consumer._getmany(set(TPS), 1.0))
+        consumer.transport.wanted_at = lambda place: math.inf if TP(*place) == TPS[0] else 0.0
+        asyncio.run(consumer._getmany(set(TPS), 1.0))
+    assert timeouts == [transport._SETTLED_SECONDS, POLL_SECONDS]
+
+
 def test_a_round_ends_soon_where_a_partition_has_no_room() -> None:
     """Its task makes room while the round waits for others: a boundary's ticks waited for 0.08 s, though they had been fetched."""
     consumer, timeouts = consumer_of(set(TPS)), []
