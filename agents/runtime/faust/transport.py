@@ -48,6 +48,8 @@ _FEW_OFFSETS = 32
 other topics come by whole commits. So a longer round would gather little, and stages that take turns wait for each of them."""
 _ROOM_SECONDS = 0.01
 """A round that waits for some partitions ends so soon where others have no room, which their tasks make meanwhile."""
+_HELD_UP_SECONDS = 0.25
+"""But one that has had no room for so long waits for a slow broker, and rounds would take the processors from that."""
 _SETTLED_SECONDS = 0.3
 """A round may be so long where the task of every partition is at work, and has said when it wants more."""
 _BACKLOG_SECONDS = 0.5
@@ -124,6 +126,8 @@ class BatchConsumer(driver.Consumer):
         self._message_numbers = itertools.count(1 << 62)
         self._under_way = UnderWay()
         self._next_round = self._backlog_seen = 0.0
+        self._had_room = 0.0
+        """Monotonic time of the last round in which every partition that wanted a batch had room for it."""
 
     def _new_consumer_thread(self) -> BatchConsumerThread:
         return BatchConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -134,13 +138,14 @@ class BatchConsumer(driver.Consumer):
         places = (InputPartition(*tp) for tp in active_partitions or ())
         wanted, next_wanted, full, settled = self._under_way.due(places, self.transport.wanted_at, began)
         backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
-        soon = full and not backlog
+        self._had_room = self._had_room if full else began
+        soon = full and not backlog and began <= self._had_room + _HELD_UP_SECONDS
         self._thread.waits.others(_ROOM_SECONDS if soon else next_wanted, full=full and backlog)
         if not wanted:
-            await asyncio.sleep(min(IDLE_SLEEP_SECONDS if full else POLL_SECONDS, next_wanted))
+            await asyncio.sleep(min(IDLE_SLEEP_SECONDS if soon or backlog else POLL_SECONDS, next_wanted))
             return {}
         # A fetch that waits for some partitions does not notice that others are wanted again.
-        longest = _ROOM_SECONDS if soon else _SETTLED_SECONDS if settled else POLL_SECONDS
+        longest = _ROOM_SECONDS if soon else _SETTLED_SECONDS if settled and not full else POLL_SECONDS
         timeout = min(timeout, longest, next_wanted)
         batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw

@@ -77,6 +77,7 @@ def consumer_of(reading: set[TP]) -> BatchConsumer:
     )
     consumer._message_numbers = itertools.count(1 << 62)
     consumer._under_way, consumer._next_round, consumer._backlog_seen = UnderWay(), 0.0, 0.0
+    consumer._had_room = 0.0
     consumer._thread = SimpleNamespace(waits=FetchWaits())
     return consumer
 
@@ -252,9 +253,14 @@ def test_a_round_ends_soon_where_a_partition_has_no_room() -> None:
             asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
         consumer._backlog_seen = time.monotonic()  # then what counts is how much is done at once
         asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
+        consumer._backlog_seen, consumer._had_room = (
+            0.0,
+            time.monotonic() - 1.0,
+        )  # as where a broker does not answer its task
+        asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
         batches[0].finish()
         asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
-    assert timeouts == [(3, POLL_SECONDS), (2, 0.01), (2, POLL_SECONDS), (3, POLL_SECONDS)]
+    assert timeouts == [(3, POLL_SECONDS), (2, 0.01), (2, POLL_SECONDS), (2, POLL_SECONDS), (3, POLL_SECONDS)]
 
 
 def test_message_numbers_only_rise_and_are_far_above_any_offset(fetches: Fetches) -> None:
