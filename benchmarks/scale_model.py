@@ -112,6 +112,19 @@ def predictions(quantities: Sequence[Quantity], cases: Sequence[Case]) -> list[P
     return found
 
 
+def held(quantities: Sequence[Quantity], cases: Sequence[Case]) -> list[Case]:
+    """The cases, smallest first, but for the largest as long as it would need more cores than it has, as the others say.
+
+    A full machine does less for each task the more there are. The model says what a case needs, and not what it gets.
+    """
+    ranked = sorted(cases, key=lambda case: (case["tasks"], case["workers"]))
+    while sum(each.predicted for each in predictions(quantities, ranked) if each.quantity.title.startswith("cores")) > (
+        ranked[-1]["cores_of_machine"]
+    ):
+        ranked.pop()
+    return ranked
+
+
 def _measured(quantity: Quantity, case: Case) -> bool:
     """A group of one worker has no rebalance."""
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from scale_model import GROUP, PIPELINES, Quantity, predictions
+from scale_model import GROUP, PIPELINES, Quantity, held, predictions
 from tables import load, table
 
 
@@ -63,7 +63,7 @@ def _model(what: str, quantities: tuple[Quantity, ...]) -> Iterator[str]:
             *(f"{value:,.{found.quantity.digits}f}" for value in (found.predicted, found.measured)),
             f"{found.off:+.0%}",
         ]
-        for found in predictions(quantities, _cases(what))
+        for found in predictions(quantities, held(quantities, _cases(what)))
     ]
     yield from table(["of the largest case", "model, from the others", "predicted", "measured", "off"], body)
 

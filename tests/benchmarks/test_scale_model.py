@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import scale_tables
-from scale_model import GROUP, PIPELINES, TERMS, Quantity, fit, predictions
+from scale_model import GROUP, PIPELINES, TERMS, Quantity, fit, held, predictions
 
 
 def case(workers: int, tasks: int, **figures: Any) -> dict[str, Any]:
@@ -52,6 +52,20 @@ def test_a_figure_that_few_cases_have_is_left_out() -> None:
     cases = [case(1, 6), case(2, 24, left_seconds=2.0), case(4, 48, left_seconds=3.0)]
     assert predictions([left], cases) == []
     assert len(predictions([left], [*cases, case(8, 96, left_seconds=5.0)])) == 1
+
+
+def test_a_case_that_needs_more_cores_than_it_has_is_not_predicted_but_the_largest_that_fits() -> None:
+    cores = [
+        Quantity("cores of all workers at rest", lambda found: found["cores"]["workers"], ("", "pipelines")),
+        Quantity("cores of the broker at rest", lambda found: found["cores"]["broker"], ("", "pipelines")),
+    ]
+
+    def many(pipelines: int, workers: float, broker: float) -> dict[str, Any]:
+        return case(1, 3 * pipelines, cores={"workers": workers, "broker": broker}) | {"pipelines": pipelines}
+
+    fitting = [many(5, 0.3, 0.2), many(10, 0.6, 0.4), many(15, 0.9, 0.6)]
+    assert held(cores, [many(30, 1.6, 0.4), *fitting]) == fitting
+    assert held(cores, [many(20, 1.2, 0.8), *fitting])[-1]["pipelines"] == 20
 
 
 def test_more_workers_than_cores_start_one_after_the_other() -> None:
