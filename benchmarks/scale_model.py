@@ -118,8 +118,9 @@ def held(quantities: Sequence[Quantity], cases: Sequence[Case]) -> list[Case]:
     A full machine does less for each task the more there are. The model says what a case needs, and not what it gets.
     """
     ranked = sorted(cases, key=lambda case: (case["tasks"], case["workers"]))
-    while sum(each.predicted for each in predictions(quantities, ranked) if each.quantity.title.startswith("cores")) > (
-        ranked[-1]["cores_of_machine"]
+    while (
+        sum(each.predicted for each in predictions(quantities, ranked) if each.quantity.title.startswith("cores"))
+        > (ranked[-1]["cores_of_machine"])
     ):
         ranked.pop()
     return ranked

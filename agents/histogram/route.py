@@ -167,7 +167,9 @@ class RouteStage(Stage):
         self._learn_skipped()
         self._committed = position
         self._rest_seconds, self._rested_at = _REST_SECONDS, position
-        """How long the last rest was, and the offset at which it began."""
+        """How long a rest is, and the offset at which the last one began."""
+        self._rested_whole = False
+        """Whether no boundary ended the last rest early."""
         self._growth = self._growth_of(meta["growth"]) if self._live and partition == 0 else None
         """What partition 0 of a live topic knows of its growth; an archive stays what it was when the pipeline began."""
         self._announced: list[Output] = []
@@ -267,10 +269,11 @@ class RouteStage(Stage):
         current = calendar.interval_at(now - clock.margin)
         if not self._live or clock.closed < current - 1:
             return 0.0
-        few = self._taken - self._rested_at < _FEW_OFFSETS
-        self._rest_seconds = min(2 * self._rest_seconds, _LONG_REST_SECONDS) if few else _REST_SECONDS
-        self._rested_at = self._taken
+        if self._rested_whole:
+            few = self._taken - self._rested_at < _FEW_OFFSETS
+            self._rest_seconds = min(2 * self._rest_seconds, _LONG_REST_SECONDS) if few else _REST_SECONDS
         left = (calendar.boundary(current) + clock.margin - now) / 1000
+        self._rested_at, self._rested_whole = self._taken, self._rest_seconds <= left
         return min(self._rest_seconds, left + _AFTER_BOUNDARY_SECONDS)
 
     def _ask_for_cut(self, now: int) -> None:
