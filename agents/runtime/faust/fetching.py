@@ -159,7 +159,7 @@ class BatchFetcher(ABC):
         subscription = consumer._subscription.subscription
         assignment = subscription.assignment if subscription is not None else None
         if assignment is None or not assignment.active:
-            await asyncio.sleep(timeout)
+            await asyncio.sleep(min(timeout, POLL_SECONDS))
             return {}
 
         def position(partition: TopicPartition) -> int | None:
@@ -177,7 +177,7 @@ class BatchFetcher(ABC):
         now = time.monotonic()
         starts = {tp: start for tp in wanted if (start := position(tp)) is not None and not self._waits(tp, now)}
         if not starts:
-            await asyncio.sleep(timeout)
+            await asyncio.sleep(min(timeout, POLL_SECONDS))
             return {}
         self.waits.govern(consumer._fetcher)
         consumer.resume(*starts)

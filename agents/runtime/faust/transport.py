@@ -16,6 +16,7 @@ This subclass of its aiokafka consumer delivers what one fetch brought of a part
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Set
 from types import SimpleNamespace
@@ -49,7 +50,7 @@ other topics come by whole commits. So a longer round would gather little, and s
 _ROOM_SECONDS = 0.01
 """A round that waits for some partitions ends so soon where others have no room, which their tasks make meanwhile."""
 _HELD_UP_SECONDS = 0.25
-"""But one that has had no room for so long waits for a slow broker, and rounds would take the processors from that."""
+"""But one that has had no room for so long waits for a slow broker. Rounds would take the processors from that."""
 _SETTLED_SECONDS = 0.3
 """A round may be so long where the task of every partition is at work, and has said when it wants more."""
 _BACKLOG_SECONDS = 0.5
@@ -140,13 +141,13 @@ class BatchConsumer(driver.Consumer):
         backlog = began <= self._backlog_seen + _BACKLOG_SECONDS
         self._had_room = self._had_room if full else began
         soon = full and not backlog and began <= self._had_room + _HELD_UP_SECONDS
-        self._thread.waits.others(_ROOM_SECONDS if soon else next_wanted, full=full and backlog)
+        room = _ROOM_SECONDS if soon else POLL_SECONDS if full else math.inf
+        self._thread.waits.others(min(next_wanted, room), full=full and backlog)
         if not wanted:
             await asyncio.sleep(min(IDLE_SLEEP_SECONDS if soon or backlog else POLL_SECONDS, next_wanted))
             return {}
         # A fetch that waits for some partitions does not notice that others are wanted again.
-        longest = _ROOM_SECONDS if soon else _SETTLED_SECONDS if settled and not full else POLL_SECONDS
-        timeout = min(timeout, longest, next_wanted)
+        timeout = min(timeout, room, _SETTLED_SECONDS if settled else POLL_SECONDS, next_wanted)
         batches = await super()._getmany(active_partitions={TP(*place) for place in wanted}, timeout=timeout)
         raw: Callable[[str], bool] = self.transport.is_raw
         # By offsets: counting records would parse them, and what cannot be parsed is the task's to refuse.
