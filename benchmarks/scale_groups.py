@@ -207,10 +207,10 @@ def _released(fleets: Sequence[Fleet]) -> int:
 def started(lookout: Lookout, fleets: Sequence[Fleet], workers: int, requests: BrokerRequests) -> dict[str, Any]:
     """Start so many workers of each fleet at once, and wait for all partitions. Of many fleets, STARTING start at a time."""
     before, began = requests.now(), time.monotonic()
-    for first, fleet in enumerate(fleets):
+    for begun, fleet in enumerate(fleets, 1):
         for number in range(workers):
             fleet.start(number)
-        lookout.wait_for_some(first + 1, STARTING - 1)
+        lookout.wait_for_some(begun, STARTING - 1)
     lookout.wait_for_some(len(fleets), 0)
     seconds, after = time.monotonic() - began, requests.now()
     say(f"all partitions run after {seconds:.1f} s")

@@ -97,13 +97,18 @@ def fit(quantity: Quantity, cases: Sequence[Case]) -> dict[str, float]:
     return dict(zip(quantity.terms, found.tolist(), strict=True))
 
 
+def ranked(cases: Sequence[Case]) -> list[Case]:
+    """The cases, smallest first."""
+    return sorted(cases, key=lambda case: (case["tasks"], case["workers"]))
+
+
 def predictions(quantities: Sequence[Quantity], cases: Sequence[Case]) -> list[Prediction]:
     """What the cases but the largest say of the largest; nothing of figures that too few cases have."""
-    ranked = sorted(cases, key=lambda case: (case["tasks"], case["workers"]))
+    in_order = ranked(cases)
     found = []
     for quantity in quantities:
-        known = [case for case in ranked if _measured(quantity, case)]
-        if len(known) <= FEWEST or known[-1] is not ranked[-1]:
+        known = [case for case in in_order if _measured(quantity, case)]
+        if len(known) <= FEWEST or known[-1] is not in_order[-1]:
             continue
         *smaller, largest = known
         coefficients = fit(quantity, smaller)
@@ -117,13 +122,11 @@ def held(quantities: Sequence[Quantity], cases: Sequence[Case]) -> list[Case]:
 
     A full machine does less for each task the more there are. The model says what a case needs, and not what it gets.
     """
-    ranked = sorted(cases, key=lambda case: (case["tasks"], case["workers"]))
-    while (
-        sum(each.predicted for each in predictions(quantities, ranked) if each.quantity.title.startswith("cores"))
-        > (ranked[-1]["cores_of_machine"])
-    ):
-        ranked.pop()
-    return ranked
+    left = ranked(cases)
+    cores = [quantity for quantity in quantities if quantity.title.startswith("cores")]
+    while sum(each.predicted for each in predictions(cores, left)) > left[-1]["cores_of_machine"]:
+        left.pop()
+    return left
 
 
 def _measured(quantity: Quantity, case: Case) -> bool:

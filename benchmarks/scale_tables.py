@@ -1,15 +1,13 @@
 """The tables of docs/scale.md about groups and pipelines, for results.py."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from scale_model import GROUP, PIPELINES, Quantity, held, predictions
+from scale_model import GROUP, PIPELINES, Case, Quantity, held, predictions, ranked
 from tables import load, table
 
 
-def _cases(what: str) -> list[dict[str, Any]]:
-    found = [row for row in load("scale/groups.jsonl") if row["what"] == what]
-    return sorted(found, key=lambda row: (row["tasks"], row["workers"]))
+def _cases(what: str) -> list[Case]:
+    return ranked([row for row in load("scale/groups.jsonl") if row["what"] == what])
 
 
 def groups() -> Iterator[str]:

@@ -198,9 +198,8 @@ def test_a_topic_is_added_while_a_worker_runs_and_counts_from_a_public_instant(k
         assert min(int(block.interval.min()) for block in blocks(pipeline, 1)) >= announced.from_interval
         charged = [charges.decode(m.value()) for m in kafka.read_all(pipeline.settings.topics.charges)]
         windows = {charge.window for charge in charged}
+        # The topic may join in the window after the first.
         joined = min(charge.window for charge in charged if charge.raw_topic == second)
         expected = {(first, w) for w in windows} | {(second, w) for w in windows if w >= joined}
-        assert {
-            (c.raw_topic, c.window) for c in charged
-        } == expected  # the topic may join in the window after the first
+        assert {(c.raw_topic, c.window) for c in charged} == expected
         assert collect(pipeline_of(pipeline.settings)).charged == len(windows)

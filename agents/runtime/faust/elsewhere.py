@@ -148,16 +148,14 @@ class Elsewhere(BatchFetcher, threading.Thread):
         began = time.monotonic()
         places = self._places()
         self._take_up(consumer, places)
-        wanted, next_wanted, full, _ = self._under_way.due(
-            self._reads, lambda place: self._group.wanted_at(places[place]), began
-        )
-        self.waits.others(next_wanted, full=full)
-        if not wanted:
-            await asyncio.sleep(min(IDLE_SLEEP_SECONDS if full else POLL_SECONDS, next_wanted))
+        due = self._under_way.due(self._reads, lambda place: self._group.wanted_at(places[place]), began)
+        self.waits.others(due.next_wanted, full=due.full)
+        if not due.wanted:
+            await asyncio.sleep(min(IDLE_SLEEP_SECONDS if due.full else POLL_SECONDS, due.next_wanted))
             return
         generation = self._group.generation
-        timeout = min(POLL_SECONDS, next_wanted)
-        for place, batch in (await self.fetch(consumer, wanted, timeout=timeout, generation=generation)).items():
+        timeout = min(POLL_SECONDS, due.next_wanted)
+        for place, batch in (await self.fetch(consumer, due.wanted, timeout=timeout, generation=generation)).items():
             self._next[place] = batch.end
             self._under_way.add(place, batch)
             self._group.offer(places[place], batch)

@@ -11,7 +11,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer import fetcher as aiokafka_fetcher
@@ -43,6 +43,19 @@ _LOST_SECONDS = 30.0
 """A batch that no agent has received for so long was dropped in a rebalance, even if something still refers to it."""
 
 
+class Due(NamedTuple):
+    """Which partitions are to be fetched.
+
+    wanted: those that have room and want a batch now. next_wanted: after how many seconds the next of the others does. full:
+    whether others do already but have no room. settled: whether it is known of each when it does.
+    """
+
+    wanted: set[InputPartition]
+    next_wanted: float
+    full: bool
+    settled: bool
+
+
 class UnderWay:
     """The batches of each partition that nobody has finished yet. They are counted as long as they are alive."""
 
@@ -59,17 +72,13 @@ class UnderWay:
         under_way = [b for b in self._batches.get(place, ()) if not b.finished and (b.offered or b.born > lost)]
         return len(under_way) < _BATCHES_UNDER_WAY
 
-    def due(
-        self, places: Iterable[InputPartition], wanted_at: Callable[[InputPartition], float], now: float
-    ) -> tuple[set[InputPartition], float, bool, bool]:
-        """The partitions that have room and want a batch now, after how many seconds the next of the others does, whether others
-        do already but have no room, and whether it is known of each when it does. wanted_at: monotonic time from which on one wants
-        it, as ``now``."""
+    def due(self, places: Iterable[InputPartition], wanted_at: Callable[[InputPartition], float], now: float) -> Due:
+        """Of these partitions. wanted_at: monotonic time from which on one wants a batch, as ``now``; infinite while unknown."""
         waits_for = {place: wanted_at(place) - now for place in places}
         want_now = {place for place, seconds in waits_for.items() if seconds <= 0}
         wanted = {place for place in want_now if self.has_room(place)}
         next_wanted = min((seconds for seconds in waits_for.values() if seconds > 0), default=math.inf)
-        return wanted, next_wanted, wanted != want_now, math.inf not in waits_for.values()
+        return Due(wanted, next_wanted, wanted != want_now, math.inf not in waits_for.values())
 
 
 def consumer_options(fetch_bytes: int, **given: Any) -> dict[str, Any]:

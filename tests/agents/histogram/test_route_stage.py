@@ -320,8 +320,7 @@ def test_a_source_rests_longer_the_less_comes_meanwhile(tmp_path: Path, monkeypa
     """Each batch costs a transaction, however small it is."""
     chosen = settings(start={"from": "earliest", "first_window": WINDOW}, clock={"kind": "broker", "grace": "0s"})
     services = services_of(chosen)
-    boundary = services.calendar.boundary(services.calendar.interval_at(WINDOW))
-    now = boundary + 10_000
+    now = services.calendar.boundary(services.calendar.interval_at(WINDOW)) + 10_000
     value = json.dumps({"user": "u", "key": "k"}).encode()
     runner = Runner(RouteStage, services, tmp_path)
     monkeypatch.setattr(route, "time", SimpleNamespace(time=lambda: now / 1000, monotonic=lambda: 500.0))

@@ -253,10 +253,8 @@ def test_a_round_ends_soon_where_a_partition_has_no_room() -> None:
             asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
         consumer._backlog_seen = time.monotonic()  # then what counts is how much is done at once
         asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
-        consumer._backlog_seen, consumer._had_room = (
-            0.0,
-            time.monotonic() - 1.0,
-        )  # as where a broker does not answer its task
+        consumer._backlog_seen = 0.0
+        consumer._had_room = time.monotonic() - 1.0  # as where a broker does not answer its task
         asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
         batches[0].finish()
         asyncio.run(consumer._getmany(set(TPS), POLL_SECONDS))
