@@ -73,12 +73,7 @@ class Broker:
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create a topic with the broker's default replication; returns when every partition has a leader."""
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
-        self._admin.create_topics([topic])[name].result(SECONDS)
-        wait_for(
-            lambda: [partition.leader >= 0 for partition in self.partitions(name).values()] == [True] * partitions,
-            f"topic {name} has a leader for each of its {partitions} partitions",
-        )
+        create_topic(self._admin, name, partitions, config)
         return name
 
     def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
@@ -233,6 +228,24 @@ class Broker:
 
 def _properties(config: Mapping[str, object]) -> dict[str, object]:
     return {name.replace("_", "."): value for name, value in config.items()}
+
+
+def create_topic(
+    admin: AdminClient,
+    name: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+    seconds: float = SECONDS,
+) -> None:
+    """Create a topic. A broker may answer before it knows of the topic itself, so this waits until each partition has a leader."""
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(config or {}))
+    admin.create_topics([topic])[name].result(seconds)
+
+    def led() -> bool:
+        found = admin.list_topics(name, timeout=seconds).topics[name].partitions
+        return [partition.leader >= 0 for partition in found.values()] == [True] * partitions
+
+    wait_for(led, f"topic {name} has a leader for each of its {partitions} partitions")
 
 
 def wait_for(condition: Callable[[], object], what: str, *, seconds: float = PATIENCE) -> None:

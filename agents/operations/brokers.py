@@ -5,16 +5,15 @@ its own way.
 """
 
 import re
-import socket
-import ssl
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, DescribeClusterResult
 
 from susurrus.agents.config import kafka_tokens
 from susurrus.agents.config.kafka_checks import of_section
@@ -25,11 +24,14 @@ from susurrus.agents.finding import Finding, refuse
 from susurrus.agents.kafka import profiles
 from susurrus.agents.logs import SILENT
 from susurrus.agents.operations import tls
+from susurrus.agents.operations.listener import Listener, listener
 from susurrus.agents.runtime.lacks import NO_ANSWER
 from susurrus.mechanisms.errors import ConfigurationError
 
 REACH_SECONDS: Final = 3.0
 """How long brokers may take to answer before the worker reports it."""
+_PATIENT_SECONDS: Final = 20.0
+"""How long a command waits for those that listen as they should, and are slow."""
 _SURE_SECONDS: Final = 0.5
 """How long other bootstrap servers may still answer after one has reported what an operator must fix."""
 _LATER_SECONDS: Final = 1.5
@@ -55,10 +57,14 @@ class Cluster:
 
 
 def reach(settings: HasKafka) -> AdminClient:
-    """An admin client of brokers that answer. Raises ConfigurationError, in a few seconds, where none can be reached."""
+    """An admin client of brokers that answer, for a command that cannot go on without.
+
+    Raises ConfigurationError where none can be reached: in a few seconds where nothing listens or something is wrong, later where
+    brokers listen and are slow.
+    """
     errors: list[KafkaError] = []
     admin = admin_of(settings, errors)
-    if isinstance(found := reach_brokers(settings, admin, errors), Finding):
+    if isinstance(found := reach_brokers(settings, admin, errors, patient=True), Finding):
         refuse([found])
     return admin
 
@@ -97,26 +103,46 @@ def admin_of(settings: HasKafka, errors: list[KafkaError]) -> AdminClient:
         raise ConfigurationError(f"{settings.kafka.section}.properties: {text}", "correct it") from None
 
 
-def reach_brokers(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Finding | int:
-    """How many brokers there are, or why none can be reached. The embedded one is inside this process."""
-    found = _reach(settings, admin, errors)
+def reach_brokers(
+    settings: HasKafka, admin: AdminClient, errors: list[KafkaError], *, patient: bool = False
+) -> Finding | int:
+    """How many brokers there are, or why none can be reached. The embedded one is inside this process.
+
+    patient: wait longer for brokers that listen as they should, and are slow.
+    """
+    found = _reach(settings, admin, errors, patient)
     return of_section(settings.kafka, found) if isinstance(found, Finding) else found
 
 
-def _reach(settings: HasKafka, admin: AdminClient, errors: list[KafkaError]) -> Finding | int:
+def _reach(settings: HasKafka, admin: AdminClient, errors: list[KafkaError], patient: bool) -> Finding | int:
     if settings.kafka.in_process:
         return 1
-    began, sure_at = time.monotonic(), float("inf")
-    answer = admin.describe_cluster(request_timeout=REACH_SECONDS)
-    while not answer.done() and time.monotonic() < min(began + REACH_SECONDS, sure_at):
+    began, seconds = time.monotonic(), _PATIENT_SECONDS if patient else REACH_SECONDS
+    answer = admin.describe_cluster(request_timeout=seconds)
+    found = _answered(settings, admin, errors, answer, began + REACH_SECONDS)
+    if found is None:
+        found = _wrong(settings)
+    if found is None and patient:
+        found = _answered(settings, admin, errors, answer, began + seconds)
+    return _slow(settings, seconds) if found is None else found
+
+
+def _answered(
+    settings: HasKafka,
+    admin: AdminClient,
+    errors: list[KafkaError],
+    answer: "Future[DescribeClusterResult]",
+    until: float,
+) -> Finding | int | None:
+    """How many brokers there are, or what the client has to say of them; None where neither is known by then."""
+    while not answer.done() and time.monotonic() < until:
         admin.poll(0.05)
         for finding in _said(settings, errors):
-            sure_at = min(sure_at, time.monotonic() + (_LATER_SECONDS if finding.waits else _SURE_SECONDS))
+            until = min(until, time.monotonic() + (_LATER_SECONDS if finding.waits else _SURE_SECONDS))
     if answer.done() and answer.exception() is None:
         return len(answer.result().nodes)
     admin.poll(0)
-    said = sorted(_said(settings, errors), key=lambda finding: finding.waits)
-    return said[0] if said else _connected(settings)
+    return min(_said(settings, errors), key=lambda finding: finding.waits, default=None)
 
 
 def _said(settings: HasKafka, errors: list[KafkaError]) -> Iterator[Finding]:
@@ -196,35 +222,42 @@ def _named(settings: HasKafka) -> tuple[str, str]:
     return servers, f'kafka.properties."security.protocol" = "{protocol}"'
 
 
-def _connected(settings: HasKafka) -> Finding:
-    """Why there is no answer, where the client reports no error: connects to see whether anything listens, and speaks TLS."""
+def _wrong(settings: HasKafka) -> Finding | None:
+    """Why there is no answer, where the client reports no error and something else than slow brokers is the reason."""
     servers, security = _named(settings)
-    protocol = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
+    wanted = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
+    with_sasl = wanted.startswith("SASL")
     for server in settings.kafka.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS) as connection:
-                if protocol.endswith("SSL"):
-                    return _waits(f"{servers}: {server} is connected, but does not answer", "see to the brokers")
-                with context.wrap_socket(connection, server_hostname=host):
-                    return _waits(
-                        f"{security}: {server} speaks TLS", "use SSL or SASL_SSL, or the port of a listener without TLS"
-                    )
+            found = listener(host.strip("[]"), int(port), REACH_SECONDS)
         except TimeoutError:
             return _waits(
-                f"{servers}: {server} does not answer within {REACH_SECONDS:.0f} s", "see to the network, or correct it"
-            )
-        except ssl.SSLError:
-            other = "SASL_PLAINTEXT" if protocol == "PLAINTEXT" else "another one"
-            return _waits(
-                f"{security}: {server} closes the connection",
-                f"use the protocol of this listener ({other}?), or another port",
+                f"{servers}: {server} does not take a connection within {REACH_SECONDS:.0f} s",
+                "see to the network, or correct it",
             )
         except (OSError, ValueError):
             continue
-    return _waits(f"{servers}: no broker answers within {REACH_SECONDS:.0f} s", "see to the brokers, or correct it")
+        if found is Listener.SILENT or wanted.endswith("SSL"):  # what TLS has to say, the client says
+            return None
+        if found is Listener.TLS:
+            return _waits(
+                f"{security}: {server} speaks TLS", "use SSL or SASL_SSL, or the port of a listener without TLS"
+            )
+        if found is Listener.OTHER:
+            return _waits(f"{servers}: what answers at {server} is no Kafka broker", "correct the address or the port")
+        if found is Listener.SASL and not with_sasl:
+            return _waits(
+                f"{security}: {server} wants a user and a password",
+                "use SASL_PLAINTEXT, or the port of another listener",
+            )
+        return None
+    return None
+
+
+def _slow(settings: HasKafka, seconds: float) -> Finding:
+    servers, _ = _named(settings)
+    return _waits(f"{servers}: no broker answers within {seconds:.0f} s", "see to the brokers, or correct it")
 
 
 def unanswered(settings: HasKafka, error: KafkaError, errors: list[KafkaError]) -> Finding:

@@ -92,7 +92,7 @@ def test_a_forked_child_does_not_hold_the_leash_of_its_parent() -> None:
     code = f"""
 import os, subprocess, sys, time
 from susurrus.agents.broker.leash import ends_with_us
-child = subprocess.Popen([sys.executable, "-c", {OBEYS!r}])
+child = subprocess.Popen([sys.executable, "-c", {OBEYS!r}], stdout=subprocess.DEVNULL)
 ends_with_us(child.pid)
 if (forked := os.fork()) == 0:
     time.sleep(900)

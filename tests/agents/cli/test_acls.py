@@ -12,7 +12,6 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -25,7 +24,7 @@ from susurrus.agents.kafka.access import Right, grant, rights_of
 from susurrus.agents.pipelines import settings_from
 from susurrus.releases import releases
 from tests.agents.dashboard.published import dashboard
-from tests.broker import wait_for
+from tests.broker import create_topic, wait_for
 from tests.guarded import Guarded
 from tests.pipeline import Worker, merged, until_final
 
@@ -105,7 +104,7 @@ def cast(guarded: Guarded, tmp_path: Path) -> Iterator[Cast]:
 def test_each_user_can_do_its_part_with_the_rights_that_are_granted_and_nothing_without(cast: Cast) -> None:
     forever = {"retention.ms": "-1"}  # the stamps are of 1970
     admin = cast.guarded.admin()
-    admin.create_topics([NewTopic("acl-raw", 2, 1, config=forever)])["acl-raw"].result(20)
+    create_topic(admin, "acl-raw", 2, forever)
     wait_for(lambda: cast.send(1) == 1, "a producer without rights is refused")
     said = cast.grant("--reader-group", "acl-dashboard")
     assert said.count("granted") == len(said.splitlines()) == 1 + 7 + 6 + 5 + 5
@@ -159,7 +158,7 @@ def test_on_a_cluster_of_raw_topics_a_worker_needs_no_right_but_to_read_them(gua
     """Two users of one cluster stand for two clusters: one has the rights on raw topics, and the other has all others."""
     forever = {"retention.ms": "-1"}
     admin = guarded.admin()
-    admin.create_topics([NewTopic("acl-far", 2, 1, config=forever)])["acl-far"].result(20)
+    create_topic(admin, "acl-far", 2, forever)
     producer = Producer({"bootstrap.servers": guarded.open})
     for user in range(400):
         producer.produce("acl-far", f'{{"u":{user},"k":"a"}}'.encode(), partition=user % 2, timestamp=1_000 + user)

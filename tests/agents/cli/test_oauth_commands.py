@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
 from typer.testing import CliRunner
 
 from susurrus.agents.cli.main import app
@@ -22,7 +21,7 @@ from susurrus.mechanisms.errors import ConfigurationError, TokenAway
 from tests.agents.cli.test_dashboard import started, state
 from tests.agents.operations.test_probe import settings_for
 from tests.agents.runtime.test_security import read
-from tests.broker import wait_for
+from tests.broker import create_topic, wait_for
 from tests.identity_provider import SECRET
 from tests.oauth_broker import Door
 from tests.pipeline import Worker, small
@@ -57,7 +56,7 @@ def test_commands_of_a_histogram(door: Door, tmp_path: Path) -> None:
     settings = load_settings(config, {})
     of = ("--config", str(config))
     admin = reach(settings)  # kept until it has the answer
-    admin.create_topics([NewTopic("clicks", 2, 1)])["clicks"].result(60)
+    create_topic(admin, "clicks", 2)
     run("topics", "create", *of)
     run("topics", "check", *of)
     run("preflight", *of)
@@ -120,7 +119,7 @@ def test_extensions_reach_the_brokers(door: Door, monkeypatch: pytest.MonkeyPatc
 
     settings = settings_with("logicalCluster=lkc-12345, identityPoolId=pool-12345")
     admin = reach(settings)
-    admin.create_topics([NewTopic("extended", 1, 1)])["extended"].result(60)
+    create_topic(admin, "extended")
     producer = Producer(librdkafka(settings.kafka))
     producer.produce("extended", b"1")
     assert producer.flush(60) == 0

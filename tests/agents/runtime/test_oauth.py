@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewTopic
 
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.config.kafka_properties import librdkafka
@@ -23,6 +22,7 @@ from susurrus.agents.operations.brokers import Cluster, reach
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from tests.agents.operations.test_probe import settings_for
 from tests.agents.runtime.test_security import read
+from tests.broker import create_topic
 from tests.identity_provider import SECRET
 from tests.oauth_broker import UNSECURED, Door
 from tests.pipeline import Worker, small
@@ -32,7 +32,7 @@ def everywhere(servers: str, properties: dict[str, Any], topic: str) -> None:
     """An admin client, a producer and aiokafka's consumer come in."""
     settings = settings_for(servers, properties)
     admin = reach(settings)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    create_topic(admin, topic)
     producer = Producer(librdkafka(settings.kafka))
     producer.produce(topic, b"1")
     assert producer.flush(20) == 0
@@ -101,7 +101,7 @@ def test_a_worker_outlives_its_tokens(door: Door, tmp_path: Path) -> None:
     )
     settings = load_settings(config, {})
     admin = reach(settings)
-    admin.create_topics([NewTopic("raw", 2, 1)])["raw"].result(20)
+    create_topic(admin, "raw", 2)
     create_topics(settings, admin)
     producer = Producer(librdkafka(settings.kafka))
     worker = Worker(config, tmp_path, {"SUSURRUS_TEST_FORK": "0"})

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports
@@ -22,7 +22,7 @@ from susurrus.agents.kafka.topics import create_topics
 from susurrus.agents.operations.status import collect
 from susurrus.agents.pipelines import load_settings, pipeline_of
 from susurrus.agents.runtime.faust.connection import for_aiokafka
-from tests.broker import started
+from tests.broker import create_topic, started
 from tests.guarded import PASSWORD, certificate
 from tests.pipeline import Worker, small, until_final
 
@@ -89,7 +89,7 @@ async def read(settings: Settings, topic: str) -> bytes:
 def test_one_set_of_properties_opens_every_client(secure: tuple[str, Path], tmp_path: Path) -> None:
     settings = pipeline(*secure, tmp_path)
     admin = AdminClient(librdkafka(settings.kafka))
-    admin.create_topics([NewTopic("events", 1, 1)])["events"].result(20)
+    create_topic(admin, "events")
     producer = Producer(librdkafka(settings.kafka))
     producer.produce("events", b"1")
     assert producer.flush(20) == 0
@@ -127,7 +127,7 @@ def test_a_worker_runs_behind_tls_and_a_password(secure: tuple[str, Path], tmp_p
     settings = load_settings(config, {})
     admin = AdminClient(librdkafka(settings.kafka))
     forever = {"retention.ms": "-1"}  # the stamps are of 1970
-    admin.create_topics([NewTopic("raw", 2, 1, config=forever)])["raw"].result(20)
+    create_topic(admin, "raw", 2, forever)
     create_topics(settings, admin)
     producer = Producer(librdkafka(settings.kafka))
     for user in range(400):
