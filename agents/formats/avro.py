@@ -3,7 +3,8 @@ file of the operator's. A schema in a file is the reader's, too: it gives defaul
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -93,11 +94,7 @@ class Avro(FramedFormat):
 
     def record(self, framed: Framed) -> Any:
         """Reads as `FramedFormat.record` does. It asks the registry until it knows the id."""
-        if self.schemas is None:
-            schema = self._own.get(framed.schema)
-        else:
-            assert framed.schema is not None
-            schema = self.schemas.get(framed.schema)
+        schema = self._own.get(framed.schema) if self.schemas is None else self.schemas.get(_named(framed))
         if schema is None:
             raise ValueError("not a schema of Avro, or of none that is known")
         if not self.tells:
@@ -109,6 +106,13 @@ class Avro(FramedFormat):
             return Enveloped(None, around, refused.reason)
         except Exception:  # as of other payloads, but its type is known
             return Enveloped(None, around, Reason.UNDECODABLE)
+
+    def reader_of(self, framed: Framed) -> tuple[bytes, Callable[[bytes], Any]]:
+        """Answers `FramedFormat.reader_of`."""
+        schema = self._own.get(framed.schema) if self.schemas is None else self.schemas.known(_named(framed))
+        if schema is None:
+            raise ValueError("not a schema of Avro, or of none that is known")
+        return framed.body, partial(self._decoded, schema)
 
     def programs(self, paths: Sequence[Path]) -> Programs | None:
         """Answers `Format.programs`."""
@@ -166,6 +170,11 @@ class Avro(FramedFormat):
         """CRC-64-AVRO of the schema's parsing canonical form, as it stands in a single object."""
         canonical = self._avro.schema.to_parsing_canonical_form(schema)
         return str(self._avro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def _named(framed: Framed) -> SchemaName:
+    assert framed.schema is not None  # a framing of which a registry is asked names one
+    return framed.schema
 
 
 def _name(schema: Any, data: bytes) -> str | None:

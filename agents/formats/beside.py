@@ -15,6 +15,7 @@ from susurrus.agents.formats.format import Format, Headers, Overdue
 from susurrus.agents.formats.keys import SCALAR_KEYS
 from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import RecordTable, headers_of, keys_of
 
 KEY: Final = (BESIDE, "key")
 HEADERS: Final = (BESIDE, "headers")
@@ -66,7 +67,7 @@ class Beside:
         columns: dict[Path, list[Any]] = {path: self._plain(path[1], records) for path in self._others}
         failed: dict[Path, Failed] = {}
         if self._headers:
-            named = [dict(record.headers) for record in records]
+            named = [dict(headers) for headers in headers_of(records)]
             for path in self._headers:
                 read = bytes.decode if path[:2] == HEADERS else bytes
                 columns[path], failed[path] = _each(
@@ -74,9 +75,7 @@ class Beside:
                 )
         if isinstance(self._key, str):
             for path in self._of_key:
-                columns[path], failed[path] = _each(
-                    SCALAR_KEYS[self._key], [r.key for r in records], Reason.UNREADABLE_KEY
-                )
+                columns[path], failed[path] = _each(SCALAR_KEYS[self._key], keys_of(records), Reason.UNREADABLE_KEY)
         elif self._of_key:
             self._read_keys(self._key, records, overdue, columns, failed)
         return columns, failed
@@ -89,6 +88,8 @@ class Beside:
     def _plain(self, name: str, records: Sequence[Record]) -> list[Any]:
         if name in self._constant:
             return [self._constant[name]] * len(records)
+        if isinstance(records, RecordTable) and name in ("offset", "timestamp"):
+            return list(getattr(records, name).tolist())
         return [getattr(record, name) for record in records]
 
     def _read_keys(
@@ -99,11 +100,11 @@ class Beside:
         columns: dict[Path, list[Any]],
         failed: dict[Path, Failed],
     ) -> None:
-        headers = [record.headers for record in records] if form.reads_headers else None
+        headers = headers_of(records) if form.reads_headers else None
         for path in self._of_key:
             columns[path], failed[path] = [], {}
         start = 0
-        for chunk in form.read([record.key for record in records], overdue, headers):
+        for chunk in form.read(keys_of(records), overdue, headers):
             for path, column in zip(self._of_key, chunk.columns, strict=True):
                 columns[path] += chunk.spread(column)
                 failed[path].update(

@@ -165,6 +165,11 @@ class ObjectFormat(Format):
         """Why a payload is refused that cannot be parsed: what it seems to be."""
         return seen(payload) or Reason.UNDECODABLE
 
+    def parser_of(self, payload: bytes) -> tuple[bytes, Callable[[bytes], Any]] | None:
+        """How payloads like this one are parsed: all that begin with the same bytes, by what comes behind them. None where each has
+        to be looked at by itself. The function returns what ``parse`` does, or raises where that does; this raises anything."""
+        return None
+
     def read(
         self, payloads: Sequence[bytes | None], overdue: Overdue, headers: Sequence[Headers] | None = None
     ) -> Iterator[Chunk]:
@@ -172,18 +177,48 @@ class ObjectFormat(Format):
         self.waits = None
         for start in range(0, len(payloads), CHUNK):
             chunk = payloads[start : start + CHUNK]
-            objects: list[Any] = []
-            for row, payload in enumerate(chunk, start):
-                try:
-                    objects.append(self._object(payload, None if headers is None else headers[row]))
-                except NoSchema as reason:
-                    if not (isinstance(reason, UnknownSchema) and overdue(row)):
-                        self.waits = reason.finding
-                        break
-                    objects.append(Reason.UNDECODABLE)
+            objects = self._alike(chunk)
+            if objects is None:
+                objects = self._each(chunk, start, overdue, headers)
             yield chunk_of_objects(objects, self.paths, self.first)
             if len(objects) < len(chunk):
                 return
+
+    def _alike(self, payloads: Sequence[bytes | None]) -> list[Any] | None:
+        """The objects of payloads that are all parsed alike, and good; None where one may be another. It says nothing else than
+        `_each`, with less for each payload."""
+        try:
+            first, start = payloads[0], 0
+            if not first or (found := self.parser_of(first)) is None:
+                return None
+            head, parse = found
+            start = len(head)
+            # A null has no bytes to compare, and an empty payload is no object.
+            if not all(payload and payload.startswith(head) for payload in payloads):
+                return None
+            objects = [parse(payload[start:]) for payload in payloads]  # type: ignore[index]  # none is None
+        except Exception:  # as of a single payload; which one it is, and what that means, is found one by one
+            return None
+        return objects if set(map(type, objects)) == {dict} else None
+
+    def _each(
+        self,
+        payloads: Sequence[bytes | None],
+        start: int,
+        overdue: Overdue,
+        headers: Sequence[Headers] | None,
+    ) -> list[Any]:
+        """What `chunk_of_objects` takes of each payload, up to the first that waits. start: the row of the first in the batch."""
+        objects: list[Any] = []
+        for row, payload in enumerate(payloads, start):
+            try:
+                objects.append(self._object(payload, None if headers is None else headers[row]))
+            except NoSchema as reason:
+                if not (isinstance(reason, UnknownSchema) and overdue(row)):
+                    self.waits = reason.finding
+                    break
+                objects.append(Reason.UNDECODABLE)
+        return objects
 
     def _object(self, payload: bytes | None, headers: Headers | None) -> Any:
         if payload is None:

@@ -5,7 +5,7 @@ rules for every record (measured: 11 to 17 us against 5 us). Rules and encryptio
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from susurrus.agents.formats.format import Headers, ObjectFormat, Overdue, Unanswered, UnknownSchema
@@ -81,6 +81,21 @@ class FramedFormat(ObjectFormat):
                 continue
             except Unanswered:
                 return
+
+    def parser_of(self, payload: bytes) -> tuple[bytes, Callable[[bytes], Any]] | None:
+        """Those that name the same schema in the framing's prefix are parsed alike. Headers say nothing about them."""
+        if self.framing.prefix is None or self.tells:
+            return None
+        framed = self.framing.split(payload, (), self.part)
+        body, parse = self.reader_of(framed)
+        return payload[: len(payload) - len(body)], parse
+
+    @abstractmethod
+    def reader_of(self, framed: Framed) -> tuple[bytes, Callable[[bytes], Any]]:
+        """What is left of the body of a record behind what says its type, and how that is read.
+
+        Raises as `record`, and where a registry has not been asked for the schema yet: `record` asks.
+        """
 
     @abstractmethod
     def record(self, framed: Framed) -> Any:

@@ -50,7 +50,7 @@ class RowTable:
 
     def chunk(self, paths: Sequence[Path], records: int, *, asks: bool) -> Chunk:
         """The chunk with columns for some paths. asks: whether a condition is asked before bad rows are refused."""
-        bad = [row for row, why in enumerate(self.reason) if why]
+        bad = [row for row, why in enumerate(self.reason) if why] if any(self.reason) else []
         refused = {
             row: Reason(self.reason[row])
             for row in bad

@@ -64,11 +64,20 @@ class Json(Format):
     def _framed(self, payloads: Sequence[bytes | None], headers: Sequence[Headers] | None) -> Iterator[Chunk]:
         bodies: list[bytes | None] = []
         refused: dict[int, Reason] = {}
+        prefix = self.framing.prefix
+        size = 0 if prefix is None else len(prefix[0]) + prefix[1]
+        known: set[bytes] = set()
+        """Prefixes that the framing has taken off: it looks at nothing else of a record."""
         for row, payload in enumerate(payloads):
+            if payload and payload[:size] in known:
+                bodies.append(payload[size:])
+                continue
             body, beside = payload, () if headers is None else headers[row]
             if payload:
                 try:
                     body = self.framing.split(payload, beside, self.part).body
+                    if size:
+                        known.add(payload[:size])
                 except ValueError:
                     refused[row] = other_framing(self.framing, payload, beside, self.part) or Reason.UNDECODABLE
                     body = b""

@@ -60,6 +60,23 @@ def message_fields(message: Any, wanted: Tree | None = None) -> dict[str, Any]:
     return fields
 
 
+def fields_reader(descriptor: Any, wanted: Tree | None) -> Callable[[Any], dict[str, Any]]:
+    """Reads messages of one type as `message_fields` does. Where only plain scalars are wanted, it asks what they are once."""
+    if wanted is None:
+        return message_fields
+    fields = [field for field in descriptor.fields if field.name in wanted]
+    if any(field.is_repeated or field.message_type is not None or field.enum_type is not None for field in fields):
+        return lambda message: message_fields(message, wanted)
+    plain = [(field.name, field.has_presence) for field in fields]
+
+    def read(message: Any) -> dict[str, Any]:
+        return {
+            name: getattr(message, name) for name, has_presence in plain if not has_presence or message.HasField(name)
+        }
+
+    return read
+
+
 def is_map(field: Any) -> bool:
     """Whether a field's descriptor is a map's."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)

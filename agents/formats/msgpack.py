@@ -4,7 +4,7 @@ Its bytes may ask for much: an array names its length before its items, and nest
 refused before anything is reserved for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -50,6 +50,10 @@ class MessagePack(ObjectFormat):
             raise ConfigurationError(
                 f'input.format = "{self.name}": needs the package msgpack', "install susurrus[formats]"
             ) from error
+
+    def parser_of(self, payload: bytes) -> tuple[bytes, Callable[[bytes], Any]]:
+        """All are parsed alike."""
+        return b"", self.parse
 
     def parse(self, payload: bytes) -> Any:
         """Parses as `ObjectFormat.parse` says."""

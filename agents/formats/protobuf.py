@@ -1,7 +1,7 @@
 """Raw events in Protobuf, by a generated class, a set of descriptors, or the descriptors that the registry has."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,9 +20,10 @@ from susurrus.agents.formats.framing import (
     Confluent,
     ConfluentHeader,
     Framed,
+    SchemaName,
     Unframed,
 )  # fmt: skip
-from susurrus.agents.formats.message_fields import message_fields, tree_of
+from susurrus.agents.formats.message_fields import fields_reader, message_fields, tree_of
 from susurrus.agents.formats.message_types import (
     class_of,
     own_file,
@@ -142,18 +143,38 @@ class Protobuf(FramedFormat):
 
     def record(self, framed: Framed) -> Any:
         """Reads as `FramedFormat.record` does. It asks the registry, if there is one, until it knows the id."""
-        if framed.schema is None:
-            return self._told(self._message.DESCRIPTOR.full_name, self._message, framed.body)
-        place, body = self._place(framed)
-        schema = self._own if self.schemas is None else self.schemas.get(framed.schema)
-        if schema is None:
-            raise ValueError("not a schema that can be read")
-        name = schema.file.named(place) if isinstance(place, str) else schema.file.name_at(place)
+        name, schema, body = self._type(framed, None if self.schemas is None else self.schemas.get)
         if name is None or self._name not in (name, None):
             if self.tells:
                 return Enveloped(None, {} if name is None else {"message": name}, Reason.OTHER_TYPE)
             raise RefusedPayload(Reason.OTHER_TYPE)
-        return self._told(name, self._message or schema.message(name), body)
+        return self._told(name, self._class(schema, name), body)
+
+    def reader_of(self, framed: Framed) -> tuple[bytes, Callable[[bytes], Any]]:
+        """Answers `FramedFormat.reader_of`."""
+        name, schema, body = self._type(framed, None if self.schemas is None else self.schemas.known)
+        if name is None or self._name not in (name, None):
+            raise RefusedPayload(Reason.OTHER_TYPE)
+        message = self._class(schema, name)
+        parse, fields = message.FromString, fields_reader(message.DESCRIPTOR, self._wanted)
+        return body, lambda payload: fields(parse(payload))
+
+    def _type(
+        self, framed: Framed, find: Callable[[SchemaName], _Schema | None] | None
+    ) -> tuple[str | None, _Schema | None, bytes]:
+        """The full name of a record's message in the file of its schema, None where there is none; that schema, None where nothing
+        names one; and the message's bytes. find: finds a schema; None where our own type is in it."""
+        if framed.schema is None:
+            return self._message.DESCRIPTOR.full_name, None, framed.body
+        place, body = self._place(framed)
+        schema = self._own if find is None else find(framed.schema)
+        if schema is None:
+            raise ValueError("not a schema that can be read")
+        return schema.file.named(place) if isinstance(place, str) else schema.file.name_at(place), schema, body
+
+    def _class(self, schema: _Schema | None, name: str) -> Any:
+        """The class of a message. Raises ValueError where there is none."""
+        return self._message if self._message is not None or schema is None else schema.message(name)
 
     def programs(self, paths: Sequence[Path]) -> Programs | None:
         """Answers `Format.programs`."""

@@ -16,7 +16,7 @@ from susurrus.agents.formats.format import Format, Overdue
 from susurrus.agents.formats.items import ListStep, RowTable
 from susurrus.topics.records.fields import BESIDE, Path
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.table import values_of
+from susurrus.topics.records.table import headers_of, values_of
 
 VALUE: Final = (BESIDE, "value")
 OF_VALUE: Final = ("value", "envelope")
@@ -58,8 +58,6 @@ class RecordReader:
         lists = value_paths([step.of for step in steps if isinstance(step.of, tuple) and step.of not in others])
         form.prepare(self._asked_of_value, [path for path in lists if path in form.paths])
         self._plain = not steps and not self._asks and value_paths(self._wanted) == self._paths
-        self.only_values = beside.idle and not form.reads_headers
-        """Whether nothing of a record is looked at but its value."""
         self.patience = max(form.patience, beside.patience)
         self.waits: Finding | None = None
         """What the first record that was not read waits for; None where the caller may offer it again at once."""
@@ -67,7 +65,7 @@ class RecordReader:
     def read(self, records: Sequence[Record], overdue: Overdue) -> Iterator[Chunk]:
         """Chunk by chunk, up to the first record that must wait, as `Format.read`."""
         form = self._form
-        headers = [record.headers for record in records] if form.reads_headers else None
+        headers = headers_of(records) if form.reads_headers else None
         chunks = form.read(values_of(records), overdue, headers)
         if self._plain:
             yield from chunks

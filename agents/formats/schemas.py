@@ -88,6 +88,10 @@ class Schemas(Generic[T]):
             self._found[name] = self._ask(name)
         return self._found[name]
 
+    def known(self, name: SchemaName) -> T | None:
+        """The same of a schema that was found before, without asking for it; None where none was."""
+        return self._found.get(name)
+
     def close(self) -> None:
         """Close the connections to the registry."""
         self._client.__exit__(None, None, None)

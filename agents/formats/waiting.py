@@ -141,7 +141,7 @@ class Intake(Generic[C]):
     def take(self, fetched: Fetch | list[Any], end: int) -> None:
         """Take a fetch, which ends before offset ``end``. Raises UnreadableBatch."""
         if not isinstance(fetched, list):
-            if (self._whole is not None or self._form.only_values) and not self.pending:
+            if not self.pending:
                 self._fetch, self._fetched = fetched, end
                 return
             fetched = fetched.records()
@@ -157,7 +157,7 @@ class Intake(Generic[C]):
     def _parse(self) -> None:
         fetch, self._fetch = self._fetch, None
         if fetch is not None:
-            table = fetch.table() if self._form.only_values else None
+            table = fetch.table()
             self.held = fetch.records() if table is None else table
 
     @property

@@ -26,7 +26,7 @@ BESIDE_NAMES: Final = ("key", "headers", "topic", "partition", "offset", "timest
 ENVELOPE: Final = (BESIDE, "envelope")
 """Where the paths begin that a format reads beside those of the value."""
 
-_PLAIN = frozenset((str, int, float, bool, type(None)))
+PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _PARTS: Final = re.compile(r"\\[.\\]|.", re.DOTALL)
 _ESCAPED_IN_JSON: Final = re.compile(r'["\\\x00-\x1f]')
 """A character that JSON writes with an escape. msgspec finds no field with such a name."""
@@ -219,7 +219,7 @@ def walk(value: Any, path: Path) -> Any:
 
 def plain(value: Any) -> Any:
     """A JSON scalar for what only schemas know: decimals become numbers, UUIDs strings; the rest stays as it is."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return value
     if isinstance(value, Decimal):
         whole = value.is_finite() and value.adjusted() < 20 and value == value.to_integral_value()

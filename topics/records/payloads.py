@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from susurrus.topics.records.fields import ENVELOPE, Fields, Path, plain, walk
+from susurrus.topics.records.fields import BESIDE, ENVELOPE, PLAIN, Fields, Path, plain, walk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import MAX_DEPTH, reason_of, too_deep
 from susurrus.topics.wire.packing import Int64s
@@ -54,6 +54,8 @@ class Chunk:
 
     def spread(self, column: Sequence[Any]) -> list[Any]:
         """One of its columns with a value for every row, UNSET where the row was refused."""
+        if not self.refused:
+            return list(column)
         found = iter(column)
         return [UNSET if row in self.refused else next(found) for row in range(self.rows)]
 
@@ -163,6 +165,8 @@ def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path], first: Seque
     The empty path is the whole object, which then may be any value. Paths below `$envelope` lead through what is around an
     Enveloped. first: as of JsonReader; of an Enveloped that has a reason, only what is around it can be had.
     """
+    if (found_at_once := _plain_columns(objects, paths)) is not None:
+        return Chunk(rows=len(objects), columns=found_at_once, refused={})
     columns: list[list[Any]] = [[] for _ in paths]
     refused: dict[int, Reason] = {}
     pending: dict[int, Reason] = {}
@@ -192,6 +196,27 @@ def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path], first: Seque
     return Chunk(rows=len(objects), columns=columns, refused=refused, pending=pending)
 
 
+def _plain_columns(objects: Sequence[Any], paths: Sequence[Path]) -> list[list[Any]] | None:
+    """The columns where all objects are dicts, and have plain values or none at paths of which each step leads to a dict; else
+    None."""
+    if set(map(type, objects)) != {dict}:
+        return None
+    columns = []
+    for path in paths:
+        column: Sequence[Any] = objects
+        if not path or path[:1] == (BESIDE,):
+            return None
+        for depth, name in enumerate(path):
+            if depth and set(map(type, column)) != {dict}:
+                return None
+            column = [one.get(name, UNSET) for one in column]
+        if not set(map(type, column)) <= _PLAIN_OR_ABSENT:
+            return None
+        columns.append(list(column))
+    return columns
+
+
+_PLAIN_OR_ABSENT: Final = PLAIN | {type(UNSET)}
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 

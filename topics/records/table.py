@@ -13,10 +13,15 @@ import numpy.typing as npt
 
 from susurrus.topics.records.layout import RecordLayout
 from susurrus.topics.records.scanning import DecompressedBatch, InputRecord
+from susurrus.topics.wire.batch_reader import unpack_headers
 from susurrus.topics.wire.packing import Int64s
 
 _KEY, _VALUE, _HEADERS = 0, 2, 4
 """Where these begin among the places of a `RecordLayout`."""
+_NO_HEADERS = b"\0"
+"""Their number."""
+Headers = Sequence[tuple[str, bytes | None]]
+"""Of one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,6 +88,13 @@ class RecordTable(Sequence[InputRecord]):
         """The key of each record."""
         return self._texts(_KEY)
 
+    def headers(self) -> list[Headers]:
+        """The headers of each record, in their order."""
+        return [
+            [] if packed is None or packed == _NO_HEADERS else unpack_headers(packed)
+            for packed in self._texts(_HEADERS)
+        ]
+
     def from_offset(self, offset: int) -> Self:
         """The records from an offset on."""
         return self[int(np.searchsorted(self.offset, offset)) :]
@@ -111,6 +123,11 @@ def keys_of(records: Sequence[Any]) -> list[bytes | None]:
 def values_of(records: Sequence[Any]) -> list[bytes | None]:
     """The value of each record, of a table or of single ones."""
     return records.values() if isinstance(records, RecordTable) else [record.value for record in records]
+
+
+def headers_of(records: Sequence[Any]) -> Sequence[Headers]:
+    """The headers of each record, of a table or of single ones."""
+    return records.headers() if isinstance(records, RecordTable) else [record.headers for record in records]
 
 
 def timestamps_of(records: Sequence[Any]) -> Int64s:

@@ -52,6 +52,7 @@ class Known:
     def __init__(self, schemas: Mapping[int, Any]) -> None:
         self.schemas, self.kind = dict(schemas), ID
         self.asked: list[int] = []
+        self._found: set[int] = set()
         self.answers = True
 
     def begin(self) -> None:
@@ -68,7 +69,11 @@ class Known:
             raise Unanswered
         if name.value not in self.schemas:
             raise UnknownSchema
+        self._found.add(name.value)
         return self.schemas[name.value]
+
+    def known(self, name: SchemaName) -> Any:
+        return self.schemas.get(name.value) if name.value in self._found else None  # type: ignore[call-overload]
 
 
 def registered(paths: Sequence[Any], schemas: Mapping[int, Any], reader: Any = None) -> tuple[Avro, Known]:
