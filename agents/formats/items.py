@@ -11,7 +11,8 @@ Null, an absent field and an empty list have no items, and the record is left ou
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -19,12 +20,14 @@ from msgspec import UNSET, Raw
 
 from susurrus.agents.expressions.evaluation import Evaluation
 from susurrus.topics.records.fields import BESIDE, Path, plain, walk
-from susurrus.topics.records.payloads import REFUSED, Chunk
+from susurrus.topics.records.payloads import AS_THEY_ARE, REFUSED, Chunk, plain_columns
 from susurrus.topics.records.raw import MAX_ITEMS
 from susurrus.topics.records.reason import LEFT_OUT, Reason
 from susurrus.topics.records.refusal import reason_of
 
 Columns = dict[Path, list[Any]]
+_DECODE: Final = msgspec.json.Decoder().decode
+_LISTS: Final = {list, type(None), type(UNSET)}
 
 
 @dataclass(slots=True)
@@ -99,6 +102,8 @@ class ListStep:
 
     def apart(self, table: RowTable) -> RowTable:
         """The rows of the items. A row that is to be refused stays one row."""
+        if (usual := self._usual(table)) is not None:
+            return usual
         containers, failed = self._containers(table)
         found: list[list[Any] | Reason] = []
         for row, container in enumerate(containers):
@@ -125,6 +130,47 @@ class ListStep:
             index += [row] * len(one)
             flat += one
         return self._rows(table, index, flat, reasons)
+
+    def _usual(self, table: RowTable) -> RowTable | None:
+        """The same where all rows are good, and have lists or none, and all items are alike: objects, unless they themselves are
+        wanted. Else None."""
+        if isinstance(self.of, Evaluation) or any(table.reason):
+            return None
+        lists = table.columns[self.of]
+        if not set(map(type, lists)) <= _LISTS:
+            return None
+        lists = [one or [] for one in lists]
+        sizes = np.fromiter(map(len, lists), np.int64, len(lists))
+        owners = np.arange(table.rows) if table.record is None else np.array(table.record, np.int64)
+        if not sizes.any() or np.bincount(owners, sizes).max() > MAX_ITEMS:
+            return None
+        items = _alike(list(chain.from_iterable(lists)))
+        inner = None if items is None else self._of_items(items)
+        if inner is None:
+            return None
+        # A row without items stays one row, which is left out.
+        row_of = np.repeat(np.arange(table.rows), np.maximum(sizes, 1))
+        there = np.repeat(sizes > 0, np.maximum(sizes, 1)).tolist()
+        absent = set() if all(there) else {row for row, is_there in enumerate(there) if not is_there}
+        if absent:
+            inner = [_spread(column, there) for column in inner]
+        index = row_of.tolist()
+        columns = {path: [column[row] for row in index] for path, column in table.columns.items()}
+        return RowTable(
+            rows=len(index),
+            columns={**columns, **dict(zip(self.inner, inner, strict=True))},
+            reason=[0 if is_there else int(Reason.NO_ITEMS) for is_there in there],
+            unasked=set(absent) if self._asked else set(),
+            record=owners[row_of].tolist(),
+            whole=absent,
+        )
+
+    def _of_items(self, items: list[Any]) -> list[list[Any]] | None:
+        """A column for each of the wanted paths; None where one has to be found value by value."""
+        paths = list(self.inner.values())
+        if paths and not any(paths):
+            return [list(items) for _ in paths] if set(map(type, items)) <= AS_THEY_ARE else None
+        return plain_columns(items, paths)
 
     def _rows(self, table: RowTable, index: list[int], items: list[Any], reasons: Mapping[int, Reason]) -> RowTable:
         columns = {path: [column[row] for row in index] for path, column in table.columns.items()}
@@ -175,12 +221,29 @@ class ListStep:
         return Reason.NOT_ITEMS
 
 
+def _alike(items: list[Any]) -> list[Any] | None:
+    """Items that are all decoded already, or now; None where one cannot be, or they differ in that."""
+    kinds = set(map(type, items))
+    if Raw not in kinds:
+        return items
+    try:
+        return list(map(_DECODE, items)) if kinds == {Raw} else None
+    except REFUSED:  # which one it is, is found one by one
+        return None
+
+
+def _spread(column: list[Any], there: Sequence[bool]) -> list[Any]:
+    """A column with UNSET at the rows that it lacks."""
+    found = iter(column)
+    return [next(found) if is_there else UNSET for is_there in there]
+
+
 def _decoded(item: Any) -> Any:
     """A member of a list or object, which may have been left in JSON; the Reason of one that is no value. It is decoded by itself,
     as it may be of another user than its neighbours."""
     if not isinstance(item, Raw):
         return item
     try:
-        return msgspec.json.decode(item)
+        return _DECODE(item)
     except REFUSED:
         return reason_of(bytes(item), [()])

@@ -9,6 +9,7 @@ import contextlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time
 from typing import Any, Final
 
 import msgspec
@@ -165,7 +166,7 @@ def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path], first: Seque
     The empty path is the whole object, which then may be any value. Paths below `$envelope` lead through what is around an
     Enveloped. first: as of JsonReader; of an Enveloped that has a reason, only what is around it can be had.
     """
-    if (found_at_once := _plain_columns(objects, paths)) is not None:
+    if (found_at_once := plain_columns(objects, paths)) is not None:
         return Chunk(rows=len(objects), columns=found_at_once, refused={})
     columns: list[list[Any]] = [[] for _ in paths]
     refused: dict[int, Reason] = {}
@@ -196,9 +197,8 @@ def chunk_of_objects(objects: Sequence[Any], paths: Sequence[Path], first: Seque
     return Chunk(rows=len(objects), columns=columns, refused=refused, pending=pending)
 
 
-def _plain_columns(objects: Sequence[Any], paths: Sequence[Path]) -> list[list[Any]] | None:
-    """The columns where all objects are dicts, and have plain values or none at paths of which each step leads to a dict; else
-    None."""
+def plain_columns(objects: Sequence[Any], paths: Sequence[Path]) -> list[list[Any]] | None:
+    """The columns where all objects are dicts, each step of a path leads to dicts, and all values stay as they are; else None."""
     if set(map(type, objects)) != {dict}:
         return None
     columns = []
@@ -210,13 +210,14 @@ def _plain_columns(objects: Sequence[Any], paths: Sequence[Path]) -> list[list[A
             if depth and set(map(type, column)) != {dict}:
                 return None
             column = [one.get(name, UNSET) for one in column]
-        if not set(map(type, column)) <= _PLAIN_OR_ABSENT:
+        if not set(map(type, column)) <= AS_THEY_ARE:
             return None
         columns.append(list(column))
     return columns
 
 
-_PLAIN_OR_ABSENT: Final = PLAIN | {type(UNSET)}
+AS_THEY_ARE: Final = PLAIN | {type(UNSET), list, dict, bytes, date, datetime, time, msgspec.Raw}
+"""Types of values that `fields.plain` leaves as they are, and of none."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 

@@ -1,6 +1,7 @@
 """What is read of many payloads at once is what is read of each by itself: objects of formats, their columns, and record tables."""
 
 import itertools
+import json
 import random
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,13 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from susurrus.agents.config.input import InputSettings
+from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.framing import FRAMINGS
+from susurrus.agents.formats.items import ListStep
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.msgpack import MessagePack
 from susurrus.agents.formats.reading import reader_of
+from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.topics.records import payloads as payloads_module
-from susurrus.topics.records.fields import Path
+from susurrus.topics.records.fields import Path, parse_path
 from susurrus.topics.records.layout import certain_layout
 from susurrus.topics.records.payloads import Chunk, chunk_of_objects
 from susurrus.topics.records.reason import Reason
@@ -196,9 +201,9 @@ def test_columns_of_plain_objects_are_those_of_any(monkeypatch: pytest.MonkeyPat
         if ("who",) in paths and ("who", "id") in paths:
             continue
         found = chunk_of_objects(objects, paths)
-        at_once += payloads_module._plain_columns(objects, paths) is not None
+        at_once += payloads_module.plain_columns(objects, paths) is not None
         with monkeypatch.context() as patch:
-            patch.setattr(payloads_module, "_plain_columns", lambda *_: None)
+            patch.setattr(payloads_module, "plain_columns", lambda *_: None)
             assert same(found, chunk_of_objects(objects, paths))
     assert 200 < at_once < 1_500
 
@@ -221,3 +226,64 @@ def test_a_table_is_read_as_its_records_are(key_format: str) -> None:
         assert list(map(repr, reader.read(table, lambda _: True))) == list(
             map(repr, reader.read(list(table), lambda _: True))
         )
+
+
+STEPS = [
+    ([("items", "item")], ["u", "item.k", "item.v"], None),
+    ([("items", "item")], ["u", "item.k", "item.who.id"], "item.v > 1"),
+    ([("items", "item")], ["u", "item"], None),
+    ([("items", None)], ["k", "v"], None),
+    ([("items", "item"), ("item.tags", "tag")], ["u", "item.k", "tag"], None),
+    ([("items", "item"), ("item.tags", "tag")], ["u", "tag"], "item.v > 1"),
+]
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+@pytest.mark.parametrize(("lists", "paths", "where"), STEPS)
+def test_lists_that_are_taken_apart(
+    form: str, lists: Any, paths: list[str], where: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice, taken, left = random.Random(4), 0, 0
+
+    def item(share: float) -> Any:
+        if dice.random() < share:
+            return dice.choice([None, "a", 5, [], [1], {"k": [1]}, {"who": 5}, {"tags": "x"}, {"tags": {"a": 1}}])
+        found = {"k": dice.choice("abc"), "v": dice.randrange(4), "who": {"id": 1}, "tags": dice.sample("xyz", 2)}
+        return {name: one for name, one in found.items() if dice.random() < 0.9}
+
+    def one(share: float) -> Any:
+        if dice.random() < share:
+            return dice.choice([5, {"items": 5}, {"u": 1, "items": {"a": {"k": 1}}}, {"u": [1], "items": []}, {}])
+        items = [item(share) for _ in range(dice.randrange(4))]
+        return {"u": dice.randrange(5), "items": dice.choice([items, items, items, None])}
+
+    real = ListStep._usual
+
+    def watched(self: ListStep, table: Any) -> Any:
+        nonlocal taken, left
+        found = real(self, table)
+        taken, left = taken + (found is not None), left + (found is None)
+        return found
+
+    for turn in range(150):
+        share = [0.0, 0.0, 0.02, 0.3][turn % 4]
+        values = [one(share) for _ in range(dice.randrange(1, 8))]
+        packed = [json.dumps(value).encode() if form == "json" else msgpack.packb(value) for value in values]
+        if form == "json" and turn % 4 == 3:
+            packed.append(b'{"u":1,"items":[{"k":"\\xff"}, {"k":1}]}')
+        found = []
+        for usual in (watched, lambda *_: None):
+            monkeypatch.setattr(ListStep, "_usual", usual)
+            records = [ReadRecord("t", 0, at, 0, None, value, []) for at, value in enumerate(packed)]
+            source = InputSettings.model_validate(
+                {
+                    "topic": "t",
+                    "format": form,
+                    "each": [{"of": of, "as": name} if name else {"of": of} for of, name in lists],
+                }
+            )
+            computation = Computation([parse_path(path) for path in paths], where)
+            reader = reader_of(source, computation.paths, topic=None, partition=None, asked=computation.asked)
+            found.append([repr(chunk) for chunk in computation.applied(reader.read(records, lambda _: True))])
+        assert found[0] == found[1]
+    assert min(taken, left) > (taken + left) // 20
