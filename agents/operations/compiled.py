@@ -21,7 +21,7 @@ def finding() -> Finding:
         # As they are built together, one compiler built both. Cargo alone, without setup.py, leaves no name.
         built_by = getattr(topics.compiled, "BUILT_BY", None)
         return Finding("compiled loops", "ok", "the hot loops are compiled" + (f", by {built_by}" if built_by else ""))
-    text = "the hot loops run in pure Python: the same results, for two to three times the processor time per record"
+    text = "the hot loops run in pure Python: the same results, for two to four times the processor time per record"
     action = (
         f"install Susurrus from a wheel for this platform, or install Rust {_RUST} or later and then Susurrus again"
     )
