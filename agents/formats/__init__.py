@@ -13,7 +13,7 @@ from susurrus.agents.formats.encodings import ENCODINGS, UTF8
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.envelope import Bare
 from susurrus.agents.formats.envelopes.unwrapped import Unwrapped, inner_paths
-from susurrus.agents.formats.format import Format, Headers
+from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.framing import FRAMINGS, Unframed
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.json_lines import JsonLines
@@ -25,6 +25,7 @@ from susurrus.agents.formats.text import Text
 from susurrus.topics.records.fields import BESIDE, Path, parse_path
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 FORMATS: Final[dict[str, type[Format]]] = {
     form.name: form for form in (Json, Avro, Protobuf, Csv, Text, JsonLines, MessagePack)

@@ -11,11 +11,11 @@ from msgspec import UNSET
 
 from susurrus.agents.expressions.beside import HEADER_BYTES
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.format import Format, Overdue
 from susurrus.agents.formats.keys import SCALAR_KEYS
 from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import RecordTable, headers_of, keys_of
+from susurrus.topics.records.table import Headers, RecordTable, headers_of, keys_of
 
 KEY: Final = (BESIDE, "key")
 HEADERS: Final = (BESIDE, "headers")

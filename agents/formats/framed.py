@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from susurrus.agents.formats.format import Headers, ObjectFormat, Overdue, Unanswered, UnknownSchema
+from susurrus.agents.formats.format import ObjectFormat, Overdue, Unanswered, UnknownSchema
 from susurrus.agents.formats.framing import FRAMINGS, Framed, Unframed, other_framing
 from susurrus.agents.formats.registry import optional_modules
 from susurrus.agents.formats.schemas import Schemas
@@ -16,6 +16,7 @@ from susurrus.topics.records.fields import ENVELOPE, Path
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import framing_seen, seen
+from susurrus.topics.records.table import Headers
 
 MEANING: Final = 'by {}; needs the extra `registry` (`pip install "susurrus[registry]"`)'
 

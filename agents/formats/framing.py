@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
-from susurrus.agents.formats.format import Headers
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import framing_seen
+from susurrus.topics.records.table import Headers
 
 ID, GUID, GLOBAL_ID, CONTENT_ID, FINGERPRINT = "id", "guid", "globalId", "contentId", "fingerprint"
 """The kinds of names of schemas: of Confluent's registry, of Apicurio's, and of none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from susurrus.agents.formats.format import Format, Headers, Overdue, Programs
+from susurrus.agents.formats.format import Format, Overdue, Programs
 from susurrus.agents.formats.framing import (
     FRAMINGS,
     Apicurio,
@@ -22,6 +22,7 @@ from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import Chunk, JsonReader
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 
 class Json(Format):

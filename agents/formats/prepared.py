@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from susurrus.agents.finding import Finding
-from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.format import Format, Overdue
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import CHUNK, Chunk
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 Step = Callable[[bytes], bytes | Reason]
 _AT_ONCE: Final = 1 << 26

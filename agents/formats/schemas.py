@@ -89,7 +89,7 @@ class Schemas(Generic[T]):
         return self._found[name]
 
     def known(self, name: SchemaName) -> T | None:
-        """The same of a schema that was found before, without asking for it; None where none was."""
+        """What `get` has returned before; None where it has not. Nobody is asked."""
         return self._found.get(name)
 
     def close(self) -> None:

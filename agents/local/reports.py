@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.format import Format, Overdue
 from susurrus.topics.records.fields import parse_paths
 from susurrus.topics.records.payloads import Chunk
+from susurrus.topics.records.table import Headers
 from susurrus.topics.reports import encode_one, is_packed
 from susurrus.topics.wire.timestamps import milliseconds_of
 

@@ -5,6 +5,7 @@ its own way.
 """
 
 import re
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -226,10 +227,12 @@ def _wrong(settings: HasKafka) -> Finding | None:
     """Why there is no answer, where the client reports no error and something else than slow brokers is the reason."""
     servers, security = _named(settings)
     wanted = str(settings.kafka.properties.get("security.protocol", "PLAINTEXT")).upper()
-    with_sasl = wanted.startswith("SASL")
     for server in settings.kafka.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
         try:
+            if wanted.endswith("SSL"):  # what is wrong with TLS, the client says
+                socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+                return None
             found = listener(host.strip("[]"), int(port), REACH_SECONDS)
         except TimeoutError:
             return _waits(
@@ -238,15 +241,13 @@ def _wrong(settings: HasKafka) -> Finding | None:
             )
         except (OSError, ValueError):
             continue
-        if found is Listener.SILENT or wanted.endswith("SSL"):  # what TLS has to say, the client says
-            return None
         if found is Listener.TLS:
             return _waits(
                 f"{security}: {server} speaks TLS", "use SSL or SASL_SSL, or the port of a listener without TLS"
             )
         if found is Listener.OTHER:
             return _waits(f"{servers}: what answers at {server} is no Kafka broker", "correct the address or the port")
-        if found is Listener.SASL and not with_sasl:
+        if found is Listener.SASL and wanted == "PLAINTEXT":
             return _waits(
                 f"{security}: {server} wants a user and a password",
                 "use SASL_PLAINTEXT, or the port of another listener",

@@ -8,7 +8,6 @@ from typing import Final
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.compression import MAX_VALUE_BYTES, either
 from susurrus.agents.formats.csv import Csv
-from susurrus.agents.formats.format import Headers
 from susurrus.agents.formats.framing import FRAMINGS, Framing, Unframed, other_framing
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.json_lines import JsonLines
@@ -20,6 +19,7 @@ from susurrus.agents.operations.registered import NoAnswer, RegisteredSchemas
 from susurrus.agents.operations.whole_values import MOST, Layout, is_read, read_whole, section_of, share
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import seen
+from susurrus.topics.records.table import Headers
 
 _MARKED: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _DELIMITERS: Final = "\t,;|"

@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 from susurrus.agents.formats.avro import Avro
-from susurrus.agents.formats.format import Headers, NoSchema, UnknownSchema
+from susurrus.agents.formats.format import NoSchema, UnknownSchema
 from susurrus.agents.formats.framing import Framing
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.message_types import read_indexes, read_reference
 from susurrus.agents.formats.proto_files import file_of_schema
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
+from susurrus.topics.records.table import Headers
 
 _FORMATS = {"AVRO": Avro.name, "JSON": Json.name, "PROTOBUF": Protobuf.name}
 

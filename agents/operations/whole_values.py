@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats import decoder_of
-from susurrus.agents.formats.format import Format, Headers
+from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 Layout = dict[str, Any]
 """Entries of `[input]` that differ from their defaults."""

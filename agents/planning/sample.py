@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from susurrus.agents.expressions.computation import Computation
 from susurrus.agents.formats.beside import Beside
-from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.format import Format, Overdue
 from susurrus.agents.formats.reader import VALUE, RecordReader, value_paths
 from susurrus.agents.formats.reading import reader_of, steps_of
 from susurrus.agents.histogram.settings import HistogramSettings
@@ -34,6 +34,7 @@ from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import BucketField, Measurable, RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 from susurrus.topics.records.time_numbers import TimeUnit
 
 Progress = Callable[[int, int | None], None]

@@ -26,6 +26,8 @@ CHUNK = 8192
 _DEEP = 2 * MAX_DEPTH  # bytes: what is well-formed and shorter cannot nest deeper than MAX_DEPTH
 REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 """What msgspec raises for a payload."""
+AS_THEY_ARE: Final = PLAIN | {type(UNSET), list, dict, bytes, date, datetime, time, msgspec.Raw}
+"""Types of values that `fields.plain` leaves as they are, and of an absent one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +218,6 @@ def plain_columns(objects: Sequence[Any], paths: Sequence[Path]) -> list[list[An
     return columns
 
 
-AS_THEY_ARE: Final = PLAIN | {type(UNSET), list, dict, bytes, date, datetime, time, msgspec.Raw}
-"""Types of values that `fields.plain` leaves as they are, and of none."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 

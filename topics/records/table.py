@@ -21,7 +21,7 @@ _KEY, _VALUE, _HEADERS = 0, 2, 4
 _NO_HEADERS = b"\0"
 """Their number."""
 Headers = Sequence[tuple[str, bytes | None]]
-"""Of one record."""
+"""Of one record, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

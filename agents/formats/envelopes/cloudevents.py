@@ -6,10 +6,10 @@ from typing import Any, Final
 import msgspec
 
 from susurrus.agents.formats.envelopes.envelope import Envelope
-from susurrus.agents.formats.format import Headers
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import reason_of, too_deep
+from susurrus.topics.records.table import Headers
 
 _PREFIX: Final = "ce_"
 _VERSION: Final = "specversion"

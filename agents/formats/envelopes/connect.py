@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from susurrus.agents.formats.envelopes.connect_types import converted
 from susurrus.agents.formats.envelopes.envelope import Envelope
-from susurrus.agents.formats.format import Headers
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 _PARTS: Final = frozenset(("schema", "payload"))
 

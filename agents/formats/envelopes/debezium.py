@@ -10,10 +10,10 @@ import msgspec
 
 from susurrus.agents.formats.envelopes.connect import is_wrapped, payload_of, schema_name
 from susurrus.agents.formats.envelopes.envelope import Envelope
-from susurrus.agents.formats.format import Headers
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import too_deep
+from susurrus.topics.records.table import Headers
 
 _DELETE: Final = "d"
 _CHANGES: Final = frozenset(("c", "r", "u", _DELETE))

@@ -7,9 +7,9 @@ serves every format that makes objects.
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from susurrus.agents.formats.format import Headers
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 
 class Envelope(ABC):

@@ -5,10 +5,11 @@ from typing import Any
 
 from susurrus.agents.formats.envelopes.connect_types import decimal, from_base64
 from susurrus.agents.formats.envelopes.envelope import Envelope
-from susurrus.agents.formats.format import Format, Headers, Overdue
+from susurrus.agents.formats.format import Format, Overdue
 from susurrus.topics.records.fields import ENVELOPE, Path, walk
 from susurrus.topics.records.payloads import Chunk, Enveloped, chunk_of_objects
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 
 def inner_paths(paths: Sequence[Path], around: Sequence[str]) -> list[Path]:

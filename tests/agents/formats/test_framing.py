@@ -14,7 +14,7 @@ import pytest
 
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.formats import FORMATS, decoder_of
-from susurrus.agents.formats.format import Format, Headers
+from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.framing import FRAMINGS
 from susurrus.agents.pipelines import settings_from
 from susurrus.mechanisms.errors import ConfigurationError
@@ -22,6 +22,7 @@ from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.raw import RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import seen
+from susurrus.topics.records.table import Headers
 from tests.proto import INTEGER, TEXT, message_class
 from tests.samples import many_odd
 from tests.web_server import Request, answering

@@ -13,12 +13,13 @@ from uuid import uuid4
 import pytest
 
 from susurrus.agents.formats.avro import Avro
-from susurrus.agents.formats.format import Format, Headers
+from susurrus.agents.formats.format import Format
 from susurrus.agents.formats.json import Json
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 
 pytest.importorskip("fastavro")
 pytest.importorskip("authlib")

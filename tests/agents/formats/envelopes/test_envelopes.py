@@ -14,10 +14,11 @@ from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats import FORMATS
 from susurrus.agents.formats.envelopes import ENVELOPES
 from susurrus.agents.formats.envelopes.connect_types import converted
-from susurrus.agents.formats.format import Format, Headers, ObjectFormat
+from susurrus.agents.formats.format import Format, ObjectFormat
 from susurrus.topics.records.fields import Path, parse_path
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
+from susurrus.topics.records.table import Headers
 from tests.formats_rows import decoder, overdue
 from tests.formats_rows import rows as rows_of
 from tests.samples import many_odd
