@@ -201,6 +201,10 @@ class KafkaCluster:
         )
 
     def _process(self, broker: int) -> BrokerProcess:
+        """Raises ValueError for an id that no broker has: stopping none would pass for stopping one."""
+        known = [node.id for node in self.nodes]
+        if broker not in known:
+            raise ValueError(f"broker={broker}: the brokers of this cluster are {known}")
         return self._processes.setdefault(broker, BrokerProcess(self.directory / f"broker-{broker}"))
 
     def _create(self, java: str, libs: Path) -> None:

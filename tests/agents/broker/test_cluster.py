@@ -258,3 +258,10 @@ def test_a_missing_broker_fails_in_ci_and_is_skipped_elsewhere(
     with pytest.raises(outcome, match="no broker on the moon"):
         brokers.give_up("no broker on the moon")
     assert brokers.missing == {"no broker on the moon": 1}
+
+
+def test_a_broker_that_a_cluster_does_not_have_cannot_be_stopped() -> None:
+    cluster = KafkaCluster(1)
+    for call in (cluster.kill, cluster.pause, cluster.resume):
+        with pytest.raises(ValueError, match=r"broker=1: the brokers of this cluster are \[\]"):
+            call(1)
