@@ -7,7 +7,7 @@ from susurrus.agents.config.input import InputSettings
 from susurrus.agents.formats import decoder_of
 from susurrus.agents.formats.format import Format
 from susurrus.topics.records.fields import parse_path
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 
 def overdue(row: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,7 +17,8 @@ from cryptography.x509.oid import NameOID
 from susurrus.agents.broker.cluster import KafkaCluster
 from susurrus.agents.broker.network import free_ports
 from susurrus.agents.broker.properties import Node
-from tests.broker import Broker, started
+from susurrus.agents.logs import SILENT
+from tests.broker import Broker, started, wait_for
 
 PASSWORD = "hunter2"
 PRINCIPAL = "User:susurrus"
@@ -106,7 +108,17 @@ class Guarded:
         admin = self.admin()  # kept until it has the answer
         for future in admin.alter_user_scram_credentials(changes).values():
             future.result(20)
-        return {**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": name}
+        properties = {**SASL, "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": name}
+
+        def known() -> bool:
+            try:
+                AdminClient({"bootstrap.servers": self.password, **properties}, logger=SILENT).list_topics(timeout=10)
+            except KafkaException:
+                return False
+            return True
+
+        wait_for(known, "the broker knows the user")
+        return properties
 
 
 @contextlib.contextmanager

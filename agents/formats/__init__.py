@@ -25,7 +25,7 @@ from susurrus.agents.formats.text import Text
 from susurrus.topics.records.fields import BESIDE, Path, parse_path
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 FORMATS: Final[dict[str, type[Format]]] = {
     form.name: form for form in (Json, Avro, Protobuf, Csv, Text, JsonLines, MessagePack)

@@ -15,7 +15,8 @@ from susurrus.agents.formats.format import Format, Overdue
 from susurrus.agents.formats.keys import SCALAR_KEYS
 from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers, RecordTable, headers_of, keys_of
+from susurrus.topics.records.table import RecordTable, headers_of, keys_of
+from susurrus.topics.wire.batch_reader import Headers
 
 KEY: Final = (BESIDE, "key")
 HEADERS: Final = (BESIDE, "headers")

@@ -16,7 +16,7 @@ from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import CHUNK, Chunk, Enveloped, chunk_of_objects
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import seen
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 Overdue = Callable[[int], bool]
 """Whether the payload of a row may no longer wait for its schema. If that is still unknown, the payload is bad input."""

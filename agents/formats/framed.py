@@ -16,7 +16,7 @@ from susurrus.topics.records.fields import ENVELOPE, Path
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import framing_seen, seen
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 MEANING: Final = 'by {}; needs the extra `registry` (`pip install "susurrus[registry]"`)'
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import framing_seen
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 ID, GUID, GLOBAL_ID, CONTENT_ID, FINGERPRINT = "id", "guid", "globalId", "contentId", "fingerprint"
 """The kinds of names of schemas: of Confluent's registry, of Apicurio's, and of none."""

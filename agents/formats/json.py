@@ -22,7 +22,7 @@ from susurrus.topics.compiled import compiled
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import Chunk, JsonReader
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 
 class Json(Format):

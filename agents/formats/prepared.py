@@ -11,7 +11,7 @@ from susurrus.agents.formats.format import Format, Overdue
 from susurrus.topics.records.fields import Path
 from susurrus.topics.records.payloads import CHUNK, Chunk
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 Step = Callable[[bytes], bytes | Reason]
 _AT_ONCE: Final = 1 << 26

@@ -13,8 +13,8 @@ import msgspec
 from susurrus.agents.formats.format import Format, Overdue
 from susurrus.topics.records.fields import parse_paths
 from susurrus.topics.records.payloads import Chunk
-from susurrus.topics.records.table import Headers
 from susurrus.topics.reports import encode_one, is_packed
+from susurrus.topics.wire.batch_reader import Headers
 from susurrus.topics.wire.timestamps import milliseconds_of
 
 FIELDS: Final = ("phase", "threshold_version", "interval", "code")

@@ -19,7 +19,7 @@ from susurrus.agents.operations.registered import NoAnswer, RegisteredSchemas
 from susurrus.agents.operations.whole_values import MOST, Layout, is_read, read_whole, section_of, share
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import seen
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 _MARKED: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _DELIMITERS: Final = "\t,;|"

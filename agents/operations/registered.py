@@ -11,7 +11,7 @@ from susurrus.agents.formats.message_types import read_indexes, read_reference
 from susurrus.agents.formats.proto_files import file_of_schema
 from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.formats.schemas import RegistrySettings, Schemas
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 _FORMATS = {"AVRO": Avro.name, "JSON": Json.name, "PROTOBUF": Protobuf.name}
 

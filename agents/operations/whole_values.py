@@ -14,7 +14,7 @@ from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.agents.kafka.messages import ReadRecord
 from susurrus.mechanisms.errors import ConfigurationError
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 Layout = dict[str, Any]
 """Entries of `[input]` that differ from their defaults."""

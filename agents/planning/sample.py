@@ -34,8 +34,8 @@ from susurrus.topics.records.fields import BESIDE, Path, written
 from susurrus.topics.records.payloads import Chunk
 from susurrus.topics.records.raw import BucketField, Measurable, RawColumns, RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
 from susurrus.topics.records.time_numbers import TimeUnit
+from susurrus.topics.wire.batch_reader import Headers
 
 Progress = Callable[[int, int | None], None]
 """Takes the number of records read so far, and of all that will be read where that is known."""

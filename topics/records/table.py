@@ -13,15 +13,13 @@ import numpy.typing as npt
 
 from susurrus.topics.records.layout import RecordLayout
 from susurrus.topics.records.scanning import DecompressedBatch, InputRecord
-from susurrus.topics.wire.batch_reader import unpack_headers
+from susurrus.topics.wire.batch_reader import Headers, unpack_headers
 from susurrus.topics.wire.packing import Int64s
 
 _KEY, _VALUE, _HEADERS = 0, 2, 4
 """Where these begin among the places of a `RecordLayout`."""
 _NO_HEADERS = b"\0"
 """Their number."""
-Headers = Sequence[tuple[str, bytes | None]]
-"""Of one record, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

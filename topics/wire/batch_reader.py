@@ -1,7 +1,12 @@
 """Steps through a Kafka record batch, message format 2: numbers, lengths, texts and headers (topics/record_batch.py)."""
 
+from collections.abc import Sequence
+
 _WORD = (1 << 64) - 1
 _LAST_SHIFT = 63
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""Of one record, in their order."""
 
 
 class MalformedBatch(ValueError):

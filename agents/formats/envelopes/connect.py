@@ -6,7 +6,7 @@ from susurrus.agents.formats.envelopes.connect_types import converted
 from susurrus.agents.formats.envelopes.envelope import Envelope
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 _PARTS: Final = frozenset(("schema", "payload"))
 

@@ -13,7 +13,7 @@ from susurrus.agents.formats.envelopes.envelope import Envelope
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.refusal import too_deep
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 _DELETE: Final = "d"
 _CHANGES: Final = frozenset(("c", "r", "u", _DELETE))

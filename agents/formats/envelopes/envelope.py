@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 
 class Envelope(ABC):

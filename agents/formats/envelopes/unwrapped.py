@@ -9,7 +9,7 @@ from susurrus.agents.formats.format import Format, Overdue
 from susurrus.topics.records.fields import ENVELOPE, Path, walk
 from susurrus.topics.records.payloads import Chunk, Enveloped, chunk_of_objects
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 
 def inner_paths(paths: Sequence[Path], around: Sequence[str]) -> list[Path]:

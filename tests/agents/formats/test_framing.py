@@ -22,7 +22,7 @@ from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.raw import RawDecoder, RawSchema
 from susurrus.topics.records.reason import Reason
 from susurrus.topics.records.seen import seen
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 from tests.proto import INTEGER, TEXT, message_class
 from tests.samples import many_odd
 from tests.web_server import Request, answering

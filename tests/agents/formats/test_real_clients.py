@@ -19,7 +19,7 @@ from susurrus.agents.formats.protobuf import Protobuf
 from susurrus.agents.formats.schemas import RegistrySettings
 from susurrus.topics.records.fields import parse_path
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 
 pytest.importorskip("fastavro")
 pytest.importorskip("authlib")

@@ -18,7 +18,7 @@ from susurrus.agents.formats.format import Format, ObjectFormat
 from susurrus.topics.records.fields import Path, parse_path
 from susurrus.topics.records.payloads import Enveloped
 from susurrus.topics.records.reason import Reason
-from susurrus.topics.records.table import Headers
+from susurrus.topics.wire.batch_reader import Headers
 from tests.formats_rows import decoder, overdue
 from tests.formats_rows import rows as rows_of
 from tests.samples import many_odd
