@@ -94,9 +94,7 @@ class Avro(FramedFormat):
 
     def record(self, framed: Framed) -> Any:
         """Reads as `FramedFormat.record` does. It asks the registry until it knows the id."""
-        schema = self._own.get(framed.schema) if self.schemas is None else self.schemas.get(_named(framed))
-        if schema is None:
-            raise ValueError("not a schema of Avro, or of none that is known")
+        schema = self._schema(framed, ask=True)
         if not self.tells:
             return self._decoded(schema, framed.body)
         around = {} if (name := _name(schema, framed.body)) is None else {"schema": name}
@@ -109,10 +107,18 @@ class Avro(FramedFormat):
 
     def reader_of(self, framed: Framed) -> tuple[bytes, Callable[[bytes], Any]]:
         """Answers `FramedFormat.reader_of`."""
-        schema = self._own.get(framed.schema) if self.schemas is None else self.schemas.known(_named(framed))
+        return framed.body, partial(self._decoded, self._schema(framed, ask=False))
+
+    def _schema(self, framed: Framed, *, ask: bool) -> Any:
+        """The schema of a record. ask: of a registry, if there is one. Raises ValueError where there is none."""
+        if self.schemas is None:
+            schema = self._own.get(framed.schema)
+        else:
+            assert framed.schema is not None
+            schema = self.schemas.get(framed.schema) if ask else self.schemas.known(framed.schema)
         if schema is None:
             raise ValueError("not a schema of Avro, or of none that is known")
-        return framed.body, partial(self._decoded, schema)
+        return schema
 
     def programs(self, paths: Sequence[Path]) -> Programs | None:
         """Answers `Format.programs`."""
@@ -170,11 +176,6 @@ class Avro(FramedFormat):
         """CRC-64-AVRO of the schema's parsing canonical form, as it stands in a single object."""
         canonical = self._avro.schema.to_parsing_canonical_form(schema)
         return str(self._avro.schema.fingerprint(canonical, "CRC-64-AVRO"))
-
-
-def _named(framed: Framed) -> SchemaName:
-    assert framed.schema is not None  # a framing of which a registry is asked names one
-    return framed.schema
 
 
 def _name(schema: Any, data: bytes) -> str | None:

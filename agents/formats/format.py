@@ -187,8 +187,7 @@ class ObjectFormat(Format):
         """The objects of payloads that are all parsed alike, and good; None where one may be another. It says nothing else than
         `_each`, with less for each payload."""
         try:
-            first, start = payloads[0], 0
-            if not first or (found := self.parser_of(first)) is None:
+            if not (first := payloads[0]) or (found := self.parser_of(first)) is None:
                 return None
             head, parse = found
             start = len(head)

@@ -230,10 +230,11 @@ def _wrong(settings: HasKafka) -> Finding | None:
     for server in settings.kafka.bootstrap_servers.split(","):
         host, _, port = server.strip().rpartition("://")[2].rpartition(":")
         try:
+            place = host.strip("[]"), int(port)
             if wanted.endswith("SSL"):  # what is wrong with TLS, the client says
-                socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+                socket.create_connection(place, timeout=REACH_SECONDS).close()
                 return None
-            found = listener(host.strip("[]"), int(port), REACH_SECONDS)
+            found = listener(*place, REACH_SECONDS)
         except TimeoutError:
             return _waits(
                 f"{servers}: {server} does not take a connection within {REACH_SECONDS:.0f} s",

@@ -51,7 +51,5 @@ def _speaks_tls(host: str, port: int, seconds: float) -> bool:
         try:
             with context.wrap_socket(connection, server_hostname=host):
                 return True
-        except ssl.SSLError:
-            return False
-        except OSError:  # closed, or silent
+        except OSError:  # it answers otherwise, closes the connection, or is silent
             return False
