@@ -31,7 +31,7 @@ class Stub:
     def __getattr__(self, name: str) -> Any:
         def call(*_: Any) -> None:
             self.calls.append(name)
-            if name != "purge":
+            if name not in ("purge", "flush"):
                 self.answer()
 
         return call
@@ -58,7 +58,7 @@ def later() -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_LOCAL_SECONDS", "_LATE_SECONDS", "_ABORT_SECONDS", "_DESTROY_SECONDS"):
+    for name in ("_LOCAL_SECONDS", "_LATE_SECONDS", "_ABORT_SECONDS", "_FLUSH_SECONDS", "_DESTROY_SECONDS"):
         monkeypatch.setattr(transactional, name, 0.1)
 
 
@@ -91,7 +91,7 @@ def test_a_call_that_hangs_is_left_behind_with_its_producer(name: str, go_on: th
     assert error.args[0].code() == KafkaError._TIMED_OUT
     assert error.args[0].retriable()  # nothing is known of the call's outcome, so nothing is aborted
     assert not producer.discard()
-    assert calls == [name, "purge"]
+    assert calls == [name, "purge", "flush"]
     assert not destroyed.is_set()  # the call still uses it
     go_on.set()
     assert destroyed.wait(10)
@@ -113,7 +113,7 @@ def test_a_discarded_producer_is_destroyed_and_aborts_only_where_that_may_help(
     kept = raised_by(producer, "commit_transaction")  # an error that somebody keeps must not keep the producer
     assert producer.discard()
     assert destroyed.wait(10)
-    assert calls == ["commit_transaction", *(["abort_transaction"] if tried else []), "purge"]
+    assert calls == ["commit_transaction", *(["abort_transaction"] if tried else []), "purge", "flush"]
     assert (kept is None) == (answer is well)
 
 
