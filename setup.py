@@ -79,15 +79,17 @@ def compile_all() -> str:
     }
     processes = {}
     for module, crate in CRATES.items():
-        command = ["cargo-zigbuild", "rustc", "--target", TARGET] if TARGET else [CARGO, "rustc"]
+        command = [CARGO, "rustc"]
+        if TARGET:
+            command = ["cargo-zigbuild", "rustc", "--target", TARGET]
+            # Each has its own folder for the scripts that call zig: one that another process writes at this moment cannot be run.
+            cache = Path(os.environ.get("CARGO_ZIGBUILD_CACHE_DIR") or BUILT / "zigbuild", CRATES[module].parent.name)
+            environment["CARGO_ZIGBUILD_CACHE_DIR"] = str(cache)
         command += ["--lib", "--crate-type", "cdylib", "--locked", "--release", "--quiet"]
         command += ["--manifest-path", str(crate / "Cargo.toml"), "--target-dir", str(target_of(module))]
         if for_macos():
             command += ["--", "-C", "link-arg=-undefined", "-C", "link-arg=dynamic_lookup"]
-        # Each has its own folder for the scripts that call zig: one that another process writes at this moment cannot be run.
-        cache = Path(os.environ.get("CARGO_ZIGBUILD_CACHE_DIR") or BUILT / "zigbuild", CRATES[module].parent.name)
-        called = environment | {"CARGO_ZIGBUILD_CACHE_DIR": str(cache)}
-        processes[module] = subprocess.Popen(command, env=called, stderr=subprocess.PIPE, text=True)
+        processes[module] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     said = {module: process.communicate()[1] for module, process in processes.items()}
     for module, process in processes.items():
         if process.returncode:

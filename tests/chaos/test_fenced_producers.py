@@ -1,5 +1,5 @@
-"""Producers that fence each other are discarded without a crash: librdkafka frees something twice where one is destroyed that still
-has records to report, which ends the whole process (agents/kafka/transactional.py)."""
+"""A process lives on when its producers are fenced and discarded. librdkafka frees something twice where a fenced producer that
+still has records to report is destroyed (agents/kafka/transactional.py)."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from susurrus.agents.kafka.transactional import TransactionalProducer
 from tests.broker import Broker
 
 TIMES = 40
-"""So many for each of the threads. Without flushing, one of 40 to 200 crashed."""
+"""How often the producers of each thread are fenced. Without the flush, the process crashed after 40 to 200 times in all."""
 THREADS = 6
 _SECONDS = 30.0
 

@@ -40,7 +40,6 @@ def test_the_bytes_are_those_of_one_cluster_and_the_other_is_only_read(
         pipeline.start()
         pipeline.wait()
         assert pipeline.public() == undisturbed
-        found = collect(pipeline_of(pipeline.settings))
         # A stage may be without Kafka's answer for a moment.
         wait_for(lambda: not collect(pipeline_of(pipeline.settings)).problems, "no stage reports a problem")
         found = collect(pipeline_of(pipeline.settings))
