@@ -308,7 +308,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--groups", default="1x4,1x16,2x16,4x32,8x64", help="workers x raw partitions of one pipeline")
     parser.add_argument("--pipelines", default="5,10,20,50", help="of one worker and one partition each")
     parser.add_argument("--rate", type=int, default=500, help="records per second, of the raw topic (default 500)")
-    parser.add_argument("--steady", type=float, default=60.0, help="seconds at rest that are measured at least (default 60)")
+    parser.add_argument(
+        "--steady", type=float, default=60.0, help="seconds at rest that are measured at least (default 60)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     options = parser.parse_args(argv)
     try:
