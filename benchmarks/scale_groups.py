@@ -176,22 +176,25 @@ class Lookout:
 
 
 def at_rest(fleets: Sequence[Fleet], broker: int, requests: BrokerRequests, steady: float) -> dict[str, Any]:
-    """What the workers and their broker do, while nothing but small loads arrives, until something has been released.
+    """What the workers and their broker do, while nothing but small loads arrives.
 
-    Raises RuntimeError if that is not the case after SECONDS.
+    That is measured for `steady` seconds, or as many times that long as it takes until something is released. The workers' pages
+    of metrics are read before and after: reading those of fifty would be a good part of the load. Raises RuntimeError if nothing
+    is released within SECONDS.
     """
     pids = [pid for fleet in fleets for pid in fleet.pids()]
     time.sleep(SETTLING_SECONDS)
+    was_released = _released(fleets)
     before, began = requests.now(), time.monotonic()
     spent = [processor_seconds(pid).get("total", 0.0) for pid in (*pids, broker)]
-    released = _released(fleets)
-    time.sleep(steady)
-    while _released(fleets) == released:
+    released = 0
+    while not released:
         if time.monotonic() > began + SECONDS:
             raise RuntimeError(f"nothing was released within {SECONDS:.0f} s")
-        time.sleep(LOOK_SECONDS)
-    used = [processor_seconds(pid).get("total", 0.0) - was for pid, was in zip((*pids, broker), spent, strict=True)]
-    after, seconds = requests.now(), time.monotonic() - began
+        time.sleep(steady)
+        used = [processor_seconds(pid).get("total", 0.0) - was for pid, was in zip((*pids, broker), spent, strict=True)]
+        after, seconds = requests.now(), time.monotonic() - began
+        released = _released(fleets) - was_released
     kinds = {kind: (after[kind] - before.get(kind, 0)) / seconds for kind in after if kind != "connections"}
     return {
         "threads": max(map(threads, pids)),
@@ -201,7 +204,7 @@ def at_rest(fleets: Sequence[Fleet], broker: int, requests: BrokerRequests, stea
         "requests": {kind: round(rate, 2) for kind, rate in sorted(kinds.items()) if rate >= 0.01},
         "requests_per_second": round(sum(kinds.values()), 1),
         "cores": {"workers": round(sum(used[:-1]) / seconds, 2), "broker": round(used[-1] / seconds, 2)},
-        "releases_per_second": round((_released(fleets) - released) / seconds, 2),
+        "releases_per_second": round(released / seconds, 2),
     }
 
 
